@@ -1,0 +1,227 @@
+/* cli.h: what the files of cli/ share, in the order in which a command meets it.
+ *
+ *   commands  |  arguments  |  files, .npy, half floats  |  masks and their values  |  geometry and inputs
+ *   |  time, progress, reports  |  the machine's peak  |  pictures
+ *
+ * Everything goes through <flymask/flymask.h>: the command is a user of the library like any other. Functions that can fail
+ * return a fly_status and fill a fly_error, as the library's do. */
+#ifndef FLYMASK_CLI_H
+#define FLYMASK_CLI_H
+
+#include <argp.h>
+#include <flymask/flymask.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <sys/uio.h>
+
+#include "npy.h"
+
+enum { EXIT_USAGE = 2 }; /* wrong usage; EXIT_FAILURE (1) is for work that failed */
+
+/* ---- commands (one file each) ---------------------------------------------------------------------------------------- */
+
+/* argv[0] is "flymask NAME". The result is the exit code; wrong usage leaves through argp. */
+int command_run(int argc, char **argv);
+int command_check(int argc, char **argv);
+int command_map(int argc, char **argv);
+int command_show(int argc, char **argv);
+int command_bench(int argc, char **argv);
+int command_build(int argc, char **argv);
+int command_demo(int argc, char **argv);
+
+/* ---- arguments (args.c) ---------------------------------------------------------------------------------------------- */
+
+typedef struct arguments {
+  const char *mask;
+  const char **values; /* NAME=VALUE, as given; freed by arguments_free */
+  int value_count;
+
+  const char *q, *k, *v, *out, *lse; /* files */
+  const char *rows;                  /* a file or random:SEED; NULL: none */
+  int64_t len_q, len_kv;             /* -1: not given */
+  int64_t batch, heads, kv_heads;    /* kv_heads 0: not given */
+  int64_t q_offset;
+  bool offset_end;
+  int tile_q, tile_kv;    /* 0: the library's */
+  int64_t show_b, show_h; /* the plane that `show` draws */
+  int head_dim, value_dim;
+  fly_type type;
+  float scale;
+  int threads; /* 0: OpenMP's */
+  const char *target, *emit, *sample;
+  bool json;
+} arguments;
+
+/* The options' keys. A command lists the options that it takes; parse_argument understands them all. */
+enum {
+  KEY_Q = 1000, KEY_K, KEY_V, KEY_LSE, KEY_ROWS, KEY_LENGTHS, KEY_BATCH, KEY_HEADS, KEY_KV_HEADS, KEY_Q_OFFSET, KEY_TILE,
+  KEY_AT, KEY_HEAD_DIM, KEY_DTYPE, KEY_SCALE, KEY_THREADS, KEY_TARGET, KEY_EMIT, KEY_JSON, KEY_SAMPLE, KEY_OUT = 'o'
+};
+
+#define OPTION_ROWS                                                                                                    \
+  {"rows", KEY_ROWS, "F|random:SEED", 0,                                                                               \
+   "Row map for queries and keys: row r of the call is row rows[r] of the tensors. F holds integers [N], [heads, N] or " \
+   "[batch, heads, N]; random:SEED draws one permutation for all heads", 0}
+#define OPTION_Q_OFFSET                                                                                          \
+  {"q-offset", KEY_Q_OFFSET, "N|end", 0, "The mask sees q = row + N (default 0); end: N = keys - queries", 0}
+#define OPTION_LENGTHS {"lengths", KEY_LENGTHS, "NQ,NKV", 0, "Numbers of queries and keys (one number: both)", 0}
+#define OPTION_BATCH {"batch", KEY_BATCH, "B", 0, "Batch entries (default 1)", 0}
+#define OPTION_HEADS {"heads", KEY_HEADS, "H", 0, "Query heads (default 1)", 0}
+#define OPTION_TILE {"tile", KEY_TILE, "Q,K", 0, "Tile of the map, in queries and keys (default 128,128)", 0}
+#define OPTION_THREADS {"threads", KEY_THREADS, "N", 0, "Threads at most (default: as many as OpenMP would use)", 0}
+#define OPTION_JSON {"json", KEY_JSON, NULL, 0, "Print one JSON object instead of text", 0}
+#define OPTION_HEAD_DIM \
+  {"head-dim", KEY_HEAD_DIM, "D[,DV]", 0, "Dimension of queries and keys, and of values if another (1 to 256)", 0}
+#define OPTION_DTYPE {"dtype", KEY_DTYPE, "f32|f16|bf16", 0, "Element type of the tensors", 0}
+
+#define MASK_ARGUMENTS "MASK [NAME=VALUE...]"
+
+/* Parses argv for a command that takes `options` (zero-terminated). `doc` is argp's: text, "\v", text after the options.
+ * Without takes_mask the command has no positional arguments. Wrong usage prints a hint and exits with EXIT_USAGE. */
+void arguments_parse(int argc, char **argv, const struct argp_option *options, const char *doc, bool takes_mask,
+                     arguments *out);
+void arguments_free(arguments *args);
+/* Wrong usage found after parsing: prints and exits as argp does. */
+void usage_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3), noreturn));
+
+/* ---- errors (report.c) ----------------------------------------------------------------------------------------------- */
+
+/* Fills *error and returns status. `file` may be NULL. */
+fly_status fail(fly_error *error, fly_status status, const char *file, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+fly_status fail_memory(fly_error *error);
+/* Prints *error on stderr: FILE:LINE:COLUMN: error: MESSAGE where there is a place, else flymask: FILE: MESSAGE. */
+void print_error(const fly_error *error);
+
+/* ---- files (file.c) -------------------------------------------------------------------------------------------------- */
+
+/* Writes the parts, one after the other, to a temporary file beside `path` and renames it: readers see the old file or the
+ * whole new one. A path that exists and is no regular file (a pipe, /dev/stdout) is written directly. */
+fly_status file_save(const char *path, const struct iovec *parts, int count, fly_error *error);
+/* Removes a directory with all that is in it. */
+void remove_tree(const char *path);
+
+/* ---- masks and their values (bind.c) --------------------------------------------------------------------------------- */
+
+/* The file of a MASK argument: a path, or a name (with or without .c) in $FLYMASK_MASKS (directories, separated by ':'),
+ * the source tree's masks/ or the installed ones. *path is the caller's. */
+fly_status mask_find(const char *mask, char **path, fly_error *error);
+
+/* NAME=VALUE arguments, read against what a mask declares. */
+typedef struct bindings {
+  int count;
+  fly_arg *args;
+  char **names;      /* the args' names */
+  npy_array *arrays; /* host data of the args that are buffers, in the declared type */
+} bindings;
+
+fly_status bindings_read(const fly_mask_info *info, const arguments *args, bindings *out, fly_error *error);
+/* New buffer objects from the same data: what the library keeps with a buffer starts empty again. */
+fly_status bindings_renew(bindings *bindings, fly_error *error);
+void bindings_free(bindings *bindings);
+
+/* Finds, compiles and binds the mask of the arguments. */
+typedef struct bound_mask {
+  char *path;
+  fly_mask *mask;
+  bindings values;
+  fly_bound *bound;
+} bound_mask;
+
+fly_status bound_mask_create(const arguments *args, bound_mask *out, fly_error *error);
+void bound_mask_free(bound_mask *mask);
+
+/* ---- geometry and inputs (geometry.c) -------------------------------------------------------------------------------- */
+
+/* A call's geometry and the rows that it points to. */
+typedef struct call_geometry {
+  fly_geometry geometry;
+  int32_t *rows;
+} call_geometry;
+
+/* From lengths (-1: those of the rows, or tensor_q, tensor_kv), --rows and --q-offset. Lengths that do not fit are errors. */
+fly_status geometry_create(const arguments *args, int64_t batch, int64_t heads, int64_t tensor_q, int64_t tensor_kv,
+                           call_geometry *out, fly_error *error);
+void geometry_free(call_geometry *geometry);
+
+/* count elements of `type` near a normal distribution with variance 1, the same for the same seed. The caller's; NULL: out of
+ * memory. */
+void *random_normal(fly_type type, int64_t count, uint64_t seed);
+
+/* f16 and bf16 by bits; to them rounds to nearest even. */
+float f16_to_f32(uint16_t bits);
+uint16_t f32_to_f16(float value);
+uint16_t f32_to_bf16(float value);
+
+/* ---- time, progress, reports (timing.c, report.c) -------------------------------------------------------------------- */
+
+double now_ms(void);
+
+/* Measurements of one figure, until there are enough: at least 5, and SECONDS in total or TIMING_MAX of them. */
+enum { TIMING_MAX = 400 };
+typedef struct timing {
+  double ms[TIMING_MAX], total;
+  int count;
+} timing;
+void timing_add(timing *t, double ms);
+bool timing_enough(const timing *t, double seconds);
+double timing_median(const timing *t);
+
+/* A line on stderr that says what is being done, only on a terminal. progress_end removes it. */
+void progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void progress_end(void);
+
+/* A row of the human table: the name, padded, then the text. */
+void report_line(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Prints the object (consumed; NULL is a failure) on stdout. */
+fly_status report_json(json_t *object, fly_error *error);
+/* Flushes stdout; a write that failed is an error. */
+fly_status report_end(fly_error *error);
+/* 1234567 as 1,234,567. Uses one of a few static buffers in turn. */
+const char *grouped(int64_t value);
+
+/* ---- the machine's peak (peak.c, peak_cpu.c) -------------------------------------------------------------------------- */
+
+/* What the peak is of: "f32 fma, 512-bit" for the widest vectors of this machine. */
+const char *peak_kind(void);
+/* One measurement of about `ms` milliseconds on `threads` threads, in GFLOP/s. */
+double peak_measure(int threads, double ms);
+
+/* ---- pictures (picture.c, font.c, tiles.c) ---------------------------------------------------------------------------- */
+
+typedef uint32_t color; /* 0xRRGGBB */
+enum { WHITE = 0xffffff, INK = 0x20242c, GREY = 0x8a8f99, LIGHT = 0xd5d8de };
+
+typedef struct picture {
+  int width, height;
+  uint8_t *rgb;
+} picture;
+
+fly_status picture_create(int width, int height, picture *out, fly_error *error);
+void picture_free(picture *picture);
+void picture_dot(picture *p, int x, int y, color c); /* outside: nothing */
+void picture_fill(picture *p, int x, int y, int width, int height, color c);
+/* Text in the 5 x 7 font, `scale` times; (x, y) is its upper left corner. */
+void picture_text(picture *p, int x, int y, int scale, color c, const char *text);
+/* The same, turned by 90 degrees: it reads downwards. */
+void picture_text_down(picture *p, int x, int y, int scale, color c, const char *text);
+int text_width(const char *text, int scale);
+enum { TEXT_HEIGHT = 7 };
+fly_status picture_save(const picture *p, const char *path, fly_error *error);
+
+/* The rows of a glyph, bit 4 is the leftmost column. Never NULL: what is missing is a box. */
+const uint8_t *font_glyph(char character);
+
+/* A map's plane (b, h), drawn in a square or rectangle of `width` x `height` at (x, y): keys to the right, queries down. */
+typedef struct tile_view {
+  const fly_map *map;
+  int64_t b, h, len_q, len_kv;
+  bool points; /* draw the pairs inside partial tiles */
+} tile_view;
+fly_status tiles_draw(picture *p, int x, int y, int width, int height, const tile_view *view, fly_error *error);
+/* Axes around it: lengths, tick marks, names. */
+void tiles_axes(picture *p, int x, int y, int width, int height, const tile_view *view);
+/* The colours' meaning, in one line; its width is returned, also with p NULL. */
+int tiles_legend(picture *p, int x, int y, bool points);
+
+#endif

@@ -1,0 +1,23 @@
+# Kernel templates are C with clang's vector types: clang compiles them, whatever compiles the rest.
+
+set(FLYMASK_ISAS x86-64 x86-64-v3 x86-64-v4)
+set(FLYMASK_TEMPLATE_FLAGS -std=gnu17 -O3 -fPIC -fvisibility=hidden -ffp-contract=fast -Wall -Wextra -I${PROJECT_SOURCE_DIR}/include)
+if(FLYMASK_SANITIZE AND CMAKE_C_COMPILER_ID STREQUAL Clang)
+  list(APPEND FLYMASK_TEMPLATE_FLAGS -fsanitize=${FLYMASK_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g -O1)
+endif()
+
+# flymask_template_objects(OUT source [flags...]): one object for each ISA; a template names its symbols with FLYI_ISA.
+function(flymask_template_objects out source)
+  set(objects)
+  foreach(isa IN LISTS FLYMASK_ISAS)
+    string(REPLACE - _ suffix ${isa})
+    get_filename_component(name ${source} NAME_WE)
+    set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}_${suffix}.o)
+    add_custom_command(OUTPUT ${object}
+      COMMAND ${FLYMASK_CLANG} ${FLYMASK_TEMPLATE_FLAGS} ${ARGN} -march=${isa} -DFLYI_ISA=${suffix} -MD -MF ${object}.d -c ${source} -o ${object}
+      DEPENDS ${source} DEPFILE ${object}.d VERBATIM COMMENT "Template ${name} for ${isa}")
+    set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+    list(APPEND objects ${object})
+  endforeach()
+  set(${out} ${objects} PARENT_SCOPE)
+endfunction()

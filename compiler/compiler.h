@@ -1,0 +1,81 @@
+/* compiler.h: what the files of compiler/ share, in the order in which a mask meets it.
+ *
+ *   compile.c:  source ── frontend ── verify, guard ──┬── analyze ────> mask program ─┐
+ *                                                     └── specialize ── emit ─────────┴── image ── jit ──> fly_mask
+ *
+ * Every stage works in its own LLVMContext, so that several masks can be compiled at once. */
+#ifndef FLYMASK_COMPILER_H
+#define FLYMASK_COMPILER_H
+
+#include <llvm-c/Core.h>
+#include <llvm-c/TargetMachine.h>
+
+#include "../runtime/runtime.h"
+
+/* ---- frontend (frontend.c, process.c) --------------------------------------------------------------------------------- */
+
+/* Runs clang on the source: textual LLVM IR, unoptimised, with debug locations. The child may open the source, mask.h and
+ * clang's resource headers only (a virtual file system without fall-through). *ir is the caller's. Clang's first error becomes
+ * ours, with its line and column. */
+fly_status flyi_frontend(const char *source, const char *name, const fly_compile_options *options, flyi_bytes *ir,
+                         fly_error *error);
+
+/* ---- declarations, verify, guard (verify.c, guard.c, ...) ------------------------------------------------------------- */
+
+typedef struct flyi_declarations {
+  int parameter_count, buffer_count;
+  flyi_parameter *parameters;
+  fly_buffer_info *buffers;
+  void *memory;
+} flyi_declarations;
+void flyi_declarations_free(flyi_declarations *declarations);
+
+/* Parses the IR, refuses what a mask must not do, and rewrites it to the *symbolic form*: a module whose one definition is
+ *
+ *     i1 @mask(i32 %b, i32 %h, i32 %q, i32 %kv)
+ *
+ * everything inlined, locals in registers where possible, every guard of mask.h's table in place, loops capped. It reads
+ *
+ *     @fly.param.NAME   external constant, loaded directly with the parameter's own type
+ *     @fly.data.NAME    external constant ptr: the loaded pointer is the base of element indices (GEPs of the element type)
+ *     @fly.count.NAME   external constant i64: elements; every index into the data has been clamped with it
+ *     @fly.dim.NAME.K   external constant i64
+ *     @fly_token_q(i32 b, i32 h, i32 q), @fly_token_kv(...), @fly_len_q(i32 b), @fly_len_kv(i32 b)
+ *                       declared memory(none) nounwind willreturn speculatable
+ *     constant tables (private constants of the source), LLVM integer intrinsics
+ *
+ * and nothing else, and writes only to allocas of its own. No instruction can trap or be undefined, so every optimisation of
+ * LLVM keeps its meaning. Debug locations are kept. The module belongs to `context`. */
+fly_status flyi_verify(LLVMContextRef context, flyi_section ir, const char *name, LLVMModuleRef *out,
+                       flyi_declarations *declarations, fly_error *error);
+
+/* ---- analyze (analyze.c) ---------------------------------------------------------------------------------------------- */
+
+/* The symbolic module (which it optimises in place) as a mask program, and what it reads (FLYI_READS_...). */
+fly_status flyi_analyze(LLVMModuleRef module, const flyi_declarations *declarations, flyi_bytes *program, uint32_t *reads,
+                        fly_error *error);
+
+/* ---- specialize (specialize.c) ---------------------------------------------------------------------------------------- */
+
+/* Joins the symbolic module (consumed) with the mask_tile template for `isa`: globals become loads from flyi_mask_args, baked
+ * parameters constants; then O3. What is left exports FLYI_TILE_SYMBOL alone. */
+fly_status flyi_specialize(LLVMModuleRef module, const flyi_declarations *declarations, flyi_isa isa, LLVMModuleRef *out,
+                           fly_error *error);
+
+/* ---- emit (emit.c) ---------------------------------------------------------------------------------------------------- */
+
+LLVMTargetMachineRef flyi_target_machine(flyi_isa isa, fly_error *error);
+/* An object file or, with `assembly`, its text. */
+fly_status flyi_emit(LLVMModuleRef module, LLVMTargetMachineRef machine, bool assembly, flyi_bytes *out, fly_error *error);
+
+/* ---- jit (jit.c) ------------------------------------------------------------------------------------------------------ */
+
+/* Links the object into the process by ORC. */
+fly_status flyi_jit_load(flyi_section object, flyi_code *out, fly_error *error);
+
+/* ---- embedded files (embed.S) ----------------------------------------------------------------------------------------- */
+
+extern const char flyi_tile_bitcode[], flyi_tile_bitcode_end[]; /* templates/mask_tile.c */
+extern const char flyi_mask_header[], flyi_mask_header_end[];   /* include/flymask/mask.h, NUL-terminated */
+
+#endif

@@ -1,0 +1,368 @@
+/* Flymask: attention masks written in C, compiled to block-sparse flash-attention kernels.
+ *
+ * This header reads from top to bottom as the tutorial:
+ *
+ *     1 errors      2 element types, buffers      3 compile a mask     4 bind its parameters and buffers
+ *     5 the call's geometry      6 block maps     7 kernels            8 attention
+ *     9 permutations            10 images: ahead-of-time compilation
+ *
+ * Conventions. Tensors are [batch, heads, sequence, dimension]. Every fallible function returns a fly_status (FLY_OK is 0)
+ * and, on failure only, fills the caller's fly_error (which may be NULL); *out is then NULL. Objects are immutable and
+ * reference-counted: fly_X_retain, fly_X_release (which sets the caller's pointer to NULL); they may be shared between
+ * threads, and every function here may be called from several threads at once. Inputs are borrowed for the call unless a
+ * comment says otherwise. The library never prints, exits or aborts.
+ *
+ * Structs that may grow begin with `size`: set it with FLY_INIT(type), or to sizeof(type); fields you do not name are 0 and
+ * mean the default.
+ *
+ * Two libraries: libflymask_runtime has everything but the functions marked [compiler], and links no LLVM; libflymask adds
+ * those. */
+#ifndef FLYMASK_FLYMASK_H
+#define FLYMASK_FLYMASK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(FLYMASK_STATIC)
+#define FLY_API
+#else
+#define FLY_API __attribute__((visibility("default")))
+#endif
+
+#define FLY_VERSION "0.1.0"
+#define FLY_INIT(type) .size = sizeof(type)
+
+/* ---- 1. Errors ------------------------------------------------------------------------------------------------------ */
+
+typedef enum fly_status {
+  FLY_OK = 0,
+  FLY_ERROR_ARGUMENT = -1,    /* a value, shape or combination that this call does not accept */
+  FLY_ERROR_MEMORY = -2,      /* out of memory */
+  FLY_ERROR_SOURCE = -3,      /* the mask's source: does not compile, or is refused; line and column are set */
+  FLY_ERROR_TOOL = -4,        /* clang is missing, too new, or was stopped by its limits */
+  FLY_ERROR_IMAGE = -5,       /* an image that is damaged, foreign, of another version or target */
+  FLY_ERROR_IO = -6,          /* a file or directory */
+  FLY_ERROR_UNSUPPORTED = -7, /* well-formed, but not something this build or machine can do */
+  FLY_ERROR_INTERNAL = -8     /* our own fault: please report it */
+} fly_status;
+
+/* What went wrong and what to do about it. line and column count from 1 and are 0 where there is no place in a source. */
+typedef struct fly_error {
+  fly_status status;
+  int line, column;
+  char file[256];
+  char message[1024]; /* one line, without file and line; ends without a newline */
+} fly_error;
+
+/* A short name of a status: "argument", "source", ... Never NULL. */
+FLY_API const char *fly_status_name(fly_status status);
+
+/* ---- 2. Element types and captured buffers -------------------------------------------------------------------------- */
+
+typedef enum fly_type {
+  FLY_TYPE_NONE,
+  FLY_F32, FLY_F16, FLY_BF16, /* tensors; FLY_F32 also for buffers and parameters */
+  FLY_F64,                    /* parameters only */
+  FLY_I8, FLY_I16, FLY_I32, FLY_I64, FLY_U8, FLY_U16, FLY_U32, FLY_U64, /* buffers and parameters */
+  FLY_BOOL                    /* parameters, and buffers of bytes 0 or 1 */
+} fly_type;
+
+FLY_API size_t fly_type_size(fly_type type);      /* in bytes; 0 for FLY_TYPE_NONE */
+FLY_API const char *fly_type_name(fly_type type); /* "f32", "i8", ... */
+
+/* Data that a mask reads. An immutable copy of host memory in row-major order. */
+typedef struct fly_buffer fly_buffer;
+
+/* Copies rank (1 to 4) dimensions of `type` from `data`. Dimensions of 0 are allowed; reads of an empty buffer give 0. */
+FLY_API fly_status fly_buffer_create(fly_type type, int rank, const int64_t *shape, const void *data, fly_buffer **out,
+                                     fly_error *error);
+FLY_API fly_buffer *fly_buffer_retain(fly_buffer *buffer);
+FLY_API void fly_buffer_release(fly_buffer **buffer);
+
+/* ---- 3. Compile a mask ---------------------------------------------------------------------------------------------- */
+
+/* A verified, analysed mask with its compiled code: what flymask/mask.h describes, after its way through the compiler. */
+typedef struct fly_mask fly_mask;
+
+/* A parameter's value or a buffer, by name. */
+typedef struct fly_arg {
+  const char *name;
+  enum { FLY_ARG_INTEGER, FLY_ARG_REAL, FLY_ARG_BUFFER } kind;
+  union {
+    int64_t integer;
+    double real;
+    fly_buffer *buffer;
+  };
+} fly_arg;
+#define FLY_INT(NAME, VALUE) ((fly_arg){.name = (NAME), .kind = FLY_ARG_INTEGER, .integer = (VALUE)})
+#define FLY_REAL(NAME, VALUE) ((fly_arg){.name = (NAME), .kind = FLY_ARG_REAL, .real = (VALUE)})
+#define FLY_CAPTURE(NAME, BUFFER) ((fly_arg){.name = (NAME), .kind = FLY_ARG_BUFFER, .buffer = (BUFFER)})
+
+typedef struct fly_compile_options {
+  size_t size;
+  const char *clang;     /* the compiler to run; default: $FLYMASK_CLANG, then clang-<LLVM major>, then clang */
+  const char *cache;     /* directory of the cache; default: $XDG_CACHE_HOME/flymask or ~/.cache/flymask; "": no cache */
+  const char *target;    /* "x86-64", "x86-64-v3", "x86-64-v4"; default: the best that this machine runs */
+  const fly_arg *bake;   /* parameters made constants of the code: faster, but another value compiles again */
+  int bake_count;
+  double clang_seconds;  /* time limit for clang; default 10 */
+  size_t clang_bytes;    /* memory limit for clang; default 2 GiB */
+} fly_compile_options;
+
+/* Compiles the mask in `source` (a NUL-terminated C text; `name` is the file name in errors), or takes it from the cache.
+ * options may be NULL. Several threads may compile at once. [compiler] */
+FLY_API fly_status fly_mask_compile(const char *source, const char *name, const fly_compile_options *options, fly_mask **out,
+                                    fly_error *error);
+/* The same for a file. [compiler] */
+FLY_API fly_status fly_mask_compile_file(const char *path, const fly_compile_options *options, fly_mask **out,
+                                         fly_error *error);
+
+typedef enum fly_combine { FLY_AND, FLY_OR, FLY_NOT } fly_combine;
+
+/* The mask `left and right`, `left or right`, or `not left` (right is then NULL). Parameters and buffers of both remain; a
+ * name that both have becomes NAME.left and NAME.right. What comes out combines again. [compiler] */
+FLY_API fly_status fly_mask_combine(fly_combine how, const fly_mask *left, const fly_mask *right,
+                                    const fly_compile_options *options, fly_mask **out, fly_error *error);
+
+FLY_API fly_mask *fly_mask_retain(fly_mask *mask);
+FLY_API void fly_mask_release(fly_mask **mask);
+
+typedef struct fly_parameter_info {
+  const char *name;
+  fly_type type;
+  union {
+    int64_t integer; /* all integer types and FLY_BOOL */
+    double real;     /* FLY_F32, FLY_F64 */
+  } value;           /* the default */
+} fly_parameter_info;
+
+typedef struct fly_buffer_info {
+  const char *name;
+  fly_type type;
+  int rank;
+} fly_buffer_info;
+
+/* What a mask declares and reads. Owned by the mask. */
+typedef struct fly_mask_info {
+  const char *name;   /* the source's file name */
+  const char *target; /* what its code is for */
+  int parameter_count, buffer_count;
+  const fly_parameter_info *parameters;
+  const fly_buffer_info *buffers;
+  bool reads_b, reads_h, reads_q, reads_kv; /* b or h also through fly_token_... and fly_len_... */
+  bool reads_token_q, reads_token_kv, reads_len_q, reads_len_kv;
+  bool from_cache;    /* this object came from the cache, without a compilation */
+} fly_mask_info;
+
+FLY_API const fly_mask_info *fly_mask_get_info(const fly_mask *mask);
+
+/* ---- 4. Bind parameters and buffers --------------------------------------------------------------------------------- */
+
+/* A mask with a value for every parameter (the default where none is given) and a buffer for every declaration. */
+typedef struct fly_bound fly_bound;
+
+/* An unknown name, a missing buffer, another element type or rank, a value outside the parameter's type: an error. */
+FLY_API fly_status fly_mask_bind(fly_mask *mask, const fly_arg *args, int count, fly_bound **out, fly_error *error);
+FLY_API fly_bound *fly_bound_retain(fly_bound *bound);
+FLY_API void fly_bound_release(fly_bound **bound);
+
+/* ---- 5. The call's geometry ----------------------------------------------------------------------------------------- */
+
+/* Row r of (b, h) in the call is row rows[b * stride_batch + h * stride_head + r] of the tensor. Strides in elements, 0
+ * broadcasts; rows NULL is the identity. h counts query heads, for kv_rows too. With cu_seqlens, r counts over the whole
+ * packed sequence and entries are rows of the packed tensor. */
+typedef struct fly_row_map {
+  const int32_t *rows;
+  int64_t stride_batch, stride_head;
+} fly_row_map;
+
+/* What a mask is evaluated over; shared by block maps and attention calls.
+ *
+ * The mask sees q = row + q_offset and kv = row, for rows in the call's order. q_offset = len_kv - len_q gives
+ * flash-attention's bottom-right alignment. len_q and len_kv are the call's lengths and may differ from the tensors' when
+ * there are row maps (a paged cache, a selection of rows).
+ *
+ * Ragged batches: cu_seqlens_q and cu_seqlens_kv (both or neither), int32 [batch + 1], ascending from 0: entry b has the rows
+ * cu[b] .. cu[b + 1] - 1 of packed tensors whose own batch dimension is 1. len_q and len_kv are then ignored. */
+typedef struct fly_geometry {
+  size_t size;
+  int64_t batch, heads; /* heads: query heads */
+  int64_t len_q, len_kv;
+  int64_t q_offset;
+  fly_row_map q_rows, kv_rows;
+  const int32_t *cu_seqlens_q, *cu_seqlens_kv;
+} fly_geometry;
+
+/* The caller's own threads: run body(context, i) for each i in [0, count), in any order, on any threads, and return when
+ * all are done. `user` is the field beside it. NULL: OpenMP, as the caller has set it up. */
+typedef void (*fly_parallel_for)(void *user, int64_t count, void (*body)(void *context, int64_t i), void *context);
+
+/* ---- 6. Block maps -------------------------------------------------------------------------------------------------- */
+
+/* For every (b, h) and tile of queries, the tiles of keys that are full (every pair visible) or partial; the rest are empty.
+ * Where the mask does not read b or h, that dimension is 1. A map records what it was built for; an attention call with other
+ * lengths, parameters, buffers, row maps or offset refuses it. */
+typedef struct fly_map fly_map;
+
+typedef struct fly_map_options {
+  size_t size;
+  int tile_q, tile_kv; /* default 128; kernels want multiples of 64 */
+  bool fast;           /* leave tiles that analysis cannot decide partial, instead of settling them exactly */
+  int threads;         /* at most; default: OpenMP's */
+  fly_parallel_for parallel_for;
+  void *parallel_user;
+} fly_map_options;
+
+FLY_API fly_status fly_map_build(fly_bound *bound, const fly_geometry *geometry, const fly_map_options *options, fly_map **out,
+                                 fly_error *error);
+FLY_API fly_map *fly_map_retain(fly_map *map);
+FLY_API void fly_map_release(fly_map **map);
+
+typedef struct fly_map_info {
+  int64_t batch, heads;       /* of the map: 1 where the mask does not read it */
+  int64_t tile_q, tile_kv;
+  int64_t tiles_q, tiles_kv;  /* rows and columns; of the longest entry in a ragged batch */
+  int64_t tiles_empty, tiles_full, tiles_partial; /* summed over the map's (b, h) */
+  int64_t undecided;          /* tiles that analysis left to the compiled mask (or, in a fast map, partial) */
+  double sparsity;            /* empty / all, 0 to 1; 0 for a map without tiles */
+  size_t bytes;               /* memory of the map */
+} fly_map_info;
+
+FLY_API void fly_map_get_info(const fly_map *map, fly_map_info *info);
+
+typedef enum fly_tile_kind { FLY_EMPTY, FLY_FULL, FLY_PARTIAL } fly_tile_kind;
+
+/* `count` consecutive tiles of one kind (full or partial), from tile `first`. */
+typedef struct fly_run {
+  int32_t first, count : 30;
+  uint32_t kind : 2;
+} fly_run;
+
+typedef enum fly_order {
+  FLY_BY_QUERY, /* a row is a tile of queries, its runs are tiles of keys */
+  FLY_BY_KEY    /* the transpose */
+} fly_order;
+
+/* The runs of one row, ascending; *runs stays the map's. b and h are the call's. FLY_BY_KEY needs fly_map_transpose first.
+ * Returns their number, or -1 where the row does not exist. */
+FLY_API int64_t fly_map_row(const fly_map *map, fly_order order, int64_t b, int64_t h, int64_t row, const fly_run **runs);
+
+/* Builds the transposed order, once; later calls do nothing. Thread-safe. */
+FLY_API fly_status fly_map_transpose(fly_map *map, fly_error *error);
+
+/* The map as lists of tile indices, the meaning of FlexAttention's BlockMask: row i of (b, h) has num[r] partial tiles,
+ * index[start[r]] .. , and full_num[r] full tiles, full_index[full_start[r]] ... , where r = (b * heads + h) * rows + i.
+ * Lists are ascending and packed: start[r + 1] == start[r] + num[r]. */
+typedef struct fly_map_lists {
+  int64_t batch, heads, rows;
+  int32_t *num, *full_num;     /* [batch, heads, rows] */
+  int64_t *start, *full_start; /* [batch * heads * rows + 1] */
+  int32_t *index, *full_index;
+} fly_map_lists;
+
+FLY_API fly_status fly_map_expand(const fly_map *map, fly_order order, fly_map_lists *out, fly_error *error);
+FLY_API void fly_map_lists_free(fly_map_lists *lists);
+
+/* The pairs that the call sees: the sum over batch and query heads. Settles partial tiles with the compiled mask. */
+FLY_API fly_status fly_map_visible_pairs(const fly_map *map, int64_t *pairs, fly_error *error);
+
+/* One pair (b, h, q row, kv row) by the compiled mask: 1 visible, 0 not; -1 outside the map's geometry. Slow: for tests and
+ * pictures. */
+FLY_API int fly_map_visible(const fly_map *map, int64_t b, int64_t h, int64_t q_row, int64_t kv_row);
+
+/* ---- 7. Kernels ----------------------------------------------------------------------------------------------------- */
+
+/* Code for one mask, element type, head dimension and direction on one target. Lengths, batch, heads, strides, scale and
+ * parameters are arguments of a call: a new value never compiles again. */
+typedef struct fly_kernel fly_kernel;
+
+typedef struct fly_kernel_desc {
+  size_t size;
+  fly_type type;      /* of Q, K, V and the output: FLY_F32, FLY_F16, FLY_BF16; sums are f32 */
+  int head_dim;       /* D, 1 to 256 */
+  int value_dim;      /* DV, 1 to 256; 0: head_dim */
+  const char *target; /* as in fly_compile_options; default: the mask's */
+} fly_kernel_desc;
+
+FLY_API fly_status fly_kernel_create(fly_mask *mask, const fly_kernel_desc *desc, fly_kernel **out, fly_error *error);
+FLY_API fly_kernel *fly_kernel_retain(fly_kernel *kernel);
+FLY_API void fly_kernel_release(fly_kernel **kernel);
+FLY_API fly_mask *fly_kernel_mask(const fly_kernel *kernel); /* borrowed */
+
+/* ---- 8. Attention --------------------------------------------------------------------------------------------------- */
+
+/* [batch, heads, sequence, dimension]; strides in elements, the last one must be 1. Strides of 0 broadcast inputs. */
+typedef struct fly_tensor {
+  void *data;
+  fly_type type;
+  int64_t shape[4], stride[4];
+} fly_tensor;
+
+/* A tensor in row-major order without gaps. */
+FLY_API fly_tensor fly_tensor_dense(void *data, fly_type type, int64_t batch, int64_t heads, int64_t seq, int64_t dim);
+
+/* out = softmax(scale Q K^T, over the keys that the mask lets a query see) V.
+ *
+ * Query head h reads key/value head h / (heads of q / heads of k), which must divide. A query that sees no key gets output 0
+ * and LSE -inf. Rows of out and lse that no row of the call maps to keep their value. The result does not depend on the
+ * number of threads. The numerics of a row depend only on that row, its keys and the map's tiles. */
+typedef struct fly_attention {
+  size_t size;
+  const fly_kernel *kernel;
+  fly_bound *bound;      /* of the kernel's mask */
+  const fly_map *map;    /* NULL: built for this call */
+  fly_geometry geometry; /* batch, heads and lengths may be 0: taken from the tensors */
+  fly_tensor q, k, v;
+  fly_tensor out;
+  fly_tensor lse;        /* optional (data NULL): f32 [batch, heads, sequence, 1], natural logarithm */
+  fly_row_map out_rows;  /* where output and LSE rows go; NULL: q_rows. No row twice within one (batch, head) */
+  float scale;           /* 0: 1 / sqrt(head_dim) */
+  void *workspace;       /* fly_attention_workspace bytes, aligned to 64; NULL: allocated for the call */
+  size_t workspace_size;
+  int threads;           /* at most; default: OpenMP's */
+  fly_parallel_for parallel_for;
+  void *parallel_user;
+} fly_attention;
+
+FLY_API fly_status fly_attention_forward(const fly_attention *call, fly_error *error);
+
+/* Bytes of workspace that the call would like; less is an error, NULL leaves it to the library. */
+FLY_API fly_status fly_attention_workspace(const fly_attention *call, size_t *bytes, fly_error *error);
+
+/* ---- 9. Permutations ------------------------------------------------------------------------------------------------ */
+
+/* A uniform permutation of 0 .. n - 1, the same on every platform, for each (seed, layer, step, head): Fisher-Yates on
+ * Philox4x32-10 (Salmon et al., SC 2011). Position p of the permuted order holds token rows[p]. */
+FLY_API fly_status fly_permutation(int64_t n, uint64_t seed, uint32_t layer, uint32_t step, uint32_t head, int32_t *rows,
+                                   fly_error *error);
+/* inverse[rows[p]] = p. An error where rows is not a permutation; inverse must not overlap it. */
+FLY_API fly_status fly_permutation_inverse(int64_t n, const int32_t *rows, int32_t *inverse, fly_error *error);
+/* FLY_OK where rows holds each of 0 .. n - 1 once; the error names the first offender. */
+FLY_API fly_status fly_permutation_check(int64_t n, const int32_t *rows, fly_error *error);
+
+/* ---- 10. Images ----------------------------------------------------------------------------------------------------- */
+
+/* A kernel as plain bytes: version, target, code, mask program, declarations, shapes. They can be kept, shipped and loaded
+ * where there is no compiler. The bytes stay the kernel's. */
+FLY_API fly_status fly_kernel_image(const fly_kernel *kernel, const void **bytes, size_t *size, fly_error *error);
+/* Checks everything before anything is trusted: what is damaged, foreign, or for a machine other than this one is an error. */
+FLY_API fly_status fly_kernel_load(const void *bytes, size_t size, fly_kernel **out, fly_error *error);
+
+/* What the compiler made on the way, as text: FLY_EMIT_LL after optimisation, FLY_EMIT_ASM. *text is the caller's, to be
+ * freed with free(). [compiler] */
+typedef enum fly_emit { FLY_EMIT_LL, FLY_EMIT_ASM } fly_emit;
+FLY_API fly_status fly_mask_emit(const char *source, const char *name, const fly_compile_options *options, fly_emit what,
+                                 char **text, fly_error *error);
+
+/* The targets this machine runs, best first, NULL-terminated: "x86-64-v4", "x86-64-v3", "x86-64". */
+FLY_API const char *const *fly_cpu_targets(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,123 @@
+/* flymask/mask.h: what the source of a mask includes.
+ *
+ * A mask is a C function of four integers that says whether query q may see key kv:
+ *
+ *     #include <flymask/mask.h>
+ *
+ *     FLY_PARAM(int, left, 255);    // a scalar, with its default; a launch may give another value
+ *     FLY_BUFFER(int32_t, doc, 1);  // captured data: element type, name, rank (1 to 4)
+ *
+ *     bool mask(int b, int h, int q, int kv) {
+ *       return doc[q] == doc[kv] && kv <= q && q - kv <= left;
+ *     }
+ *
+ * b is the batch entry, h the query head; q and kv are positions in the call's row order, and q has the call's
+ * q_offset added. The file may define helper functions and constant tables. It may include this header and the
+ * compiler's own freestanding headers (<stdint.h>, <limits.h>, ...), and nothing else.
+ *
+ * Meaning. The compiled mask is total: for every input it gives one answer, the same on every path (CPU, GPU, analysis).
+ * Where C leaves a result undefined, this is what a mask gets:
+ *
+ *     signed arithmetic           wraps around, two's complement
+ *     x / 0, x % 0                0, x
+ *     INT_MIN / -1, INT_MIN % -1  INT_MIN, 0 (of the operands' type)
+ *     shifts                      the count is taken modulo the width of the promoted left operand
+ *     float to integer            saturates; a NaN gives 0
+ *     buffer[i], i outside        the index is clamped to the first or the last element; an empty buffer reads 0
+ *     local or constant arrays    the index is clamped in the same way
+ *     a loop                      ends, and with it the mask with the answer false, after 65,536 rounds
+ *     a local never assigned      0 (and the compiler's warnings about it are errors)
+ *
+ * Floating-point operations are IEEE binary32/binary64, never contracted or reordered. C's / and % truncate: -1 / 4 is 0
+ * and -1 % 4 is -1, where Python floors to -1 and 3.
+ *
+ * Refused, with file, line and column: stores to anything but locals, writable globals, calls of functions without a body
+ * here (except fly_...), recursion, inline assembly, variable-length arrays, volatile and atomic accesses, integers cast
+ * to pointers, a pointer that may point into different objects.
+ *
+ * The same file is ordinary C for gcc and clang: a parameter is then a global variable, a buffer a global pointer with
+ * global dimensions NAME_dim0 .. NAME_dim3, and fly_mask_context below stands for the call. So a mask can be unit-tested
+ * like any function; only the table above does not hold there (compile with -fwrapv; the sanitizers find the rest). */
+#ifndef FLYMASK_MASK_H
+#define FLYMASK_MASK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+bool mask(int b, int h, int q, int kv);
+
+#ifdef FLYMASK_COMPILING /* set by Flymask's own front end */
+
+#define FLY_DECLARE_(kind, type) __attribute__((section("fly." kind " " type), used))
+#define FLY_PARAM(type, name, value) FLY_DECLARE_("param", #type) type name = (value)
+#define FLY_BUFFER(type, name, rank)                                                  \
+  FLY_DECLARE_("buffer", #type " " #rank) const type *name;                           \
+  FLY_DECLARE_("dim", #name " 0") int64_t name##_dim0;                                \
+  FLY_DECLARE_("dim", #name " 1") int64_t name##_dim1;                                \
+  FLY_DECLARE_("dim", #name " 2") int64_t name##_dim2;                                \
+  FLY_DECLARE_("dim", #name " 3") int64_t name##_dim3
+
+int fly_token_q(int b, int h, int q);
+int fly_token_kv(int b, int h, int kv);
+int fly_len_q(int b);
+int fly_len_kv(int b);
+
+#else
+
+#define FLY_PARAM(type, name, value) type name = (value)
+#define FLY_BUFFER(type, name, rank) \
+  const type *name;                  \
+  int64_t name##_dim0 = 1, name##_dim1 = 1, name##_dim2 = 1, name##_dim3 = 1
+
+/* The call as an ordinary C program sees it: set it before calling mask(). Row maps NULL: the identity. */
+struct fly_mask_context {
+  int len_q, len_kv, q_offset;
+  const int32_t *q_rows, *kv_rows;                             /* [batch, head, row], by these strides */
+  int64_t q_stride_b, q_stride_h, kv_stride_b, kv_stride_h;    /* in elements; 0 broadcasts */
+  const int32_t *cu_seqlens_q, *cu_seqlens_kv;                 /* [batch + 1], or NULL: every entry has len_q, len_kv */
+};
+__attribute__((weak)) struct fly_mask_context fly_mask_context;
+
+static inline int fly_start_q_(int b) { return fly_mask_context.cu_seqlens_q ? fly_mask_context.cu_seqlens_q[b] : 0; }
+static inline int fly_start_kv_(int b) { return fly_mask_context.cu_seqlens_kv ? fly_mask_context.cu_seqlens_kv[b] : 0; }
+
+__attribute__((unused)) static int fly_token_q(int b, int h, int q) {
+  const struct fly_mask_context *c = &fly_mask_context;
+  int row = q - c->q_offset + fly_start_q_(b);
+  return c->q_rows ? c->q_rows[b * c->q_stride_b + h * c->q_stride_h + row] - fly_start_q_(b) + c->q_offset : q;
+}
+__attribute__((unused)) static int fly_token_kv(int b, int h, int kv) {
+  const struct fly_mask_context *c = &fly_mask_context;
+  int row = kv + fly_start_kv_(b);
+  return c->kv_rows ? c->kv_rows[b * c->kv_stride_b + h * c->kv_stride_h + row] - fly_start_kv_(b) : kv;
+}
+__attribute__((unused)) static int fly_len_q(int b) {
+  const struct fly_mask_context *c = &fly_mask_context;
+  return c->cu_seqlens_q ? c->cu_seqlens_q[b + 1] - c->cu_seqlens_q[b] : c->len_q;
+}
+__attribute__((unused)) static int fly_len_kv(int b) {
+  const struct fly_mask_context *c = &fly_mask_context;
+  return c->cu_seqlens_kv ? c->cu_seqlens_kv[b + 1] - c->cu_seqlens_kv[b] : c->len_kv;
+}
+
+#endif
+
+/* fly_token_q(b, h, q), fly_token_kv(b, h, kv): the token behind a row. With a row map, the index the map holds for that
+ * row (counted from the start of the sequence, plus q_offset for queries); without one, q and kv themselves. b, h and the
+ * row are clamped to the call's.
+ * fly_len_q(b), fly_len_kv(b): the rows of batch entry b. */
+
+/* The size of a buffer's dimension k (a literal 0 to 3; 1 beyond its rank). Buffers are flat, row-major. */
+#define fly_dim(name, k) name##_dim##k
+#define fly_at2(name, i, j) ((name)[(int64_t)(i)*fly_dim(name, 1) + (j)])
+#define fly_at3(name, i, j, k) ((name)[((int64_t)(i)*fly_dim(name, 1) + (j)) * fly_dim(name, 2) + (k)])
+#define fly_at4(name, i, j, k, l) \
+  ((name)[(((int64_t)(i)*fly_dim(name, 1) + (j)) * fly_dim(name, 2) + (k)) * fly_dim(name, 3) + (l)])
+
+static inline int fly_min(int a, int b) { return a < b ? a : b; }
+static inline int fly_max(int a, int b) { return a > b ? a : b; }
+static inline int fly_abs(int a) { return a < 0 ? -a : a; }
+static inline int fly_clamp(int x, int lo, int hi) { return fly_min(fly_max(x, lo), hi); }
+
+#endif

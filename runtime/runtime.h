@@ -1,0 +1,227 @@
+/* runtime.h: what the files of runtime/ share, in the order in which a call meets it. No LLVM here.
+ *
+ *   errors, memory, threads  |  buffers  |  images  |  code  |  masks, bound masks  |  mask programs  |  block maps
+ *   |  CPU targets  |  kernels */
+#ifndef FLYMASK_RUNTIME_H
+#define FLYMASK_RUNTIME_H
+
+#include <flymask/flymask.h>
+#include <stdatomic.h>
+
+#include "../compiler/templates/launch.h"
+
+#define FLYI_MUST_CHECK __attribute__((warn_unused_result))
+#define FLYI_PRINTF(text, first) __attribute__((format(printf, text, first)))
+
+/* ---- errors, memory (error.c) ---------------------------------------------------------------------------------------- */
+
+/* Fills *error (if not NULL) and returns `status`, so that a function can end with `return flyi_fail(...)`. */
+fly_status flyi_fail(fly_error *error, fly_status status, const char *format, ...) FLYI_PRINTF(3, 4);
+fly_status flyi_fail_at(fly_error *error, const char *file, int line, int column, const char *format, ...) FLYI_PRINTF(5, 6);
+fly_status flyi_no_memory(fly_error *error);
+
+/* Every allocation of the library goes through these, so that tests can make the n-th one fail (flyi_fail_allocation(n);
+ * 0: none). NULL for failure and for sizes that overflow. Zeroed. */
+void *flyi_alloc(size_t count, size_t size) FLYI_MUST_CHECK;
+void *flyi_alloc_aligned(size_t bytes) FLYI_MUST_CHECK; /* at 64 bytes, not zeroed; free with free() */
+void *flyi_grow(void *old, size_t count, size_t size) FLYI_MUST_CHECK;
+void flyi_fail_allocation(long nth);
+
+/* A growing array of bytes. */
+typedef struct flyi_bytes {
+  uint8_t *data;
+  size_t size, capacity;
+} flyi_bytes;
+bool flyi_bytes_add(flyi_bytes *bytes, const void *data, size_t size) FLYI_MUST_CHECK;
+void flyi_bytes_free(flyi_bytes *bytes);
+
+/* A 128-bit fingerprint (XXH3). Not a defence against an adversary. */
+typedef struct flyi_hash {
+  uint64_t low, high;
+} flyi_hash;
+flyi_hash flyi_hash_bytes(const void *data, size_t size);
+static inline bool flyi_hash_equal(flyi_hash a, flyi_hash b) { return a.low == b.low && a.high == b.high; }
+
+/* ---- threads (threads.c) --------------------------------------------------------------------------------------------- */
+
+typedef struct flyi_threads {
+  int limit; /* 0: OpenMP's own */
+  fly_parallel_for parallel_for;
+  void *user;
+} flyi_threads;
+
+/* How many workers flyi_parallel would use for `count` items: per-worker scratch is sized by it. */
+int flyi_worker_count(const flyi_threads *threads, int64_t count);
+/* Runs body(context, item, worker) for every item in [0, count): items are handed out in ascending order, one at a time, and
+ * worker is in [0, flyi_worker_count). */
+void flyi_parallel(const flyi_threads *threads, int64_t count, void (*body)(void *context, int64_t item, int worker),
+                   void *context);
+
+/* ---- buffers (buffer.c) ---------------------------------------------------------------------------------------------- */
+
+struct fly_buffer {
+  atomic_int references;
+  fly_type type;
+  int rank;
+  int64_t shape[4]; /* 1 beyond the rank */
+  int64_t count;    /* elements */
+  flyi_hash hash;   /* of type, shape and contents */
+  void *data;       /* at least 8 bytes, zero-padded */
+  _Atomic(struct flyi_pyramid *) pyramid; /* built by the first map that reads the buffer (pyramid.c) */
+};
+
+/* ---- images (image.c) ------------------------------------------------------------------------------------------------ */
+
+/* The sections of an image. A section that is absent has size 0. Pointers are into the image. */
+typedef struct flyi_section {
+  const void *data;
+  size_t size;
+} flyi_section;
+
+typedef struct flyi_parameter {
+  const char *name;
+  fly_type type;
+  uint64_t value;    /* the default, as a slot */
+  bool baked;        /* a constant of the code: only this value can be bound */
+} flyi_parameter;
+
+/* What an image holds, decoded. Strings and arrays are owned by `memory`. */
+typedef struct flyi_image {
+  const char *name;         /* of the source */
+  const char *target;       /* "x86-64-v4" */
+  flyi_hash identity;       /* of the mask's meaning: source, header, baked values; equal for all targets */
+  uint32_t reads;           /* FLYI_READS_... */
+  int parameter_count, buffer_count;
+  flyi_parameter *parameters;
+  fly_buffer_info *buffers;
+  flyi_section program;     /* the mask program */
+  flyi_section code;        /* an object file with FLYI_TILE_SYMBOL */
+  flyi_section ir;          /* the verified mask as LLVM bitcode, for fly_mask_combine; may be absent */
+  fly_kernel_desc kernel;   /* type FLY_TYPE_NONE: an image of a mask alone */
+  void *memory;
+} flyi_image;
+
+enum {
+  FLYI_READS_B = 1, FLYI_READS_H = 2, FLYI_READS_Q = 4, FLYI_READS_KV = 8,
+  FLYI_READS_TOKEN_Q = 16, FLYI_READS_TOKEN_KV = 32, FLYI_READS_LEN_Q = 64, FLYI_READS_LEN_KV = 128
+};
+
+fly_status flyi_image_write(const flyi_image *image, flyi_bytes *out, fly_error *error);
+/* Checks size, magic, version, checksum, every offset and count, and the program (flyi_program_check). */
+fly_status flyi_image_read(const void *bytes, size_t size, flyi_image *out, fly_error *error);
+void flyi_image_free(flyi_image *image);
+
+/* ---- the cache (cache.c) --------------------------------------------------------------------------------------------- */
+
+/* Reads entry `key` of `directory` (NULL: the user's; "": none). Absent, unreadable or foreign files are a miss: false. The
+ * caller checks the bytes with flyi_image_read. */
+bool flyi_cache_read(const char *directory, flyi_hash key, flyi_bytes *out);
+/* Writes by rename; a failure is not an error, only no entry. */
+void flyi_cache_write(const char *directory, flyi_hash key, const void *data, size_t size);
+
+/* ---- code (loader.c) ------------------------------------------------------------------------------------------------- */
+
+/* Executable code of one image. `unload` frees it. */
+typedef struct flyi_code {
+  flyi_tile_fn *tile;
+  void *handle;
+  size_t size;
+  void (*unload)(struct flyi_code *code);
+} flyi_code;
+
+/* Maps a relocatable ELF object of our own making, without LLVM: anything it does not expect is an error. */
+fly_status flyi_code_load(flyi_section object, flyi_code *out, fly_error *error);
+
+/* ---- masks, bound masks (mask.c) ------------------------------------------------------------------------------------- */
+
+struct fly_mask {
+  atomic_int references;
+  fly_mask_info info;
+  fly_parameter_info *parameters; /* info.parameters */
+  flyi_image image;
+  uint8_t *bytes; /* the image's own bytes */
+  size_t size;
+  flyi_code code;
+};
+
+/* Takes over bytes (also on failure) and code (zero: the runtime's own loader loads it; also on failure). */
+fly_status flyi_mask_from_image(uint8_t *bytes, size_t size, flyi_code code, bool from_cache, fly_mask **out, fly_error *error);
+
+struct fly_bound {
+  atomic_int references;
+  fly_mask *mask;
+  int slot_count;
+  uint64_t *slots;      /* launch.h's order */
+  fly_buffer **buffers; /* as declared */
+  flyi_hash hash;       /* of the mask's identity, the values and the buffers' contents */
+};
+
+/* Copies a caller's struct that begins with `size` into ours of `size` bytes: fields that the caller's version does not have
+ * become 0. False where the size is too small, or the caller's version sets fields that ours does not have. */
+bool flyi_copy_struct(void *out, size_t size, const void *in) FLYI_MUST_CHECK;
+
+/* A geometry checked and completed: what a map or a call is evaluated over. Row maps stay the caller's. */
+typedef struct flyi_domain {
+  fly_geometry geometry;
+  int64_t max_q, max_kv; /* the longest entry */
+  flyi_hash hash;        /* of everything, the row maps' contents included where the mask or call depends on them */
+} flyi_domain;
+fly_status flyi_domain_check(const fly_geometry *geometry, flyi_domain *out, fly_error *error);
+int64_t flyi_len_q(const fly_geometry *g, int64_t b);
+int64_t flyi_len_kv(const fly_geometry *g, int64_t b);
+
+/* The arguments of a compiled mask for one call. Owns the identity row maps it may need. */
+fly_status flyi_mask_args_create(const fly_bound *bound, const fly_geometry *geometry, flyi_mask_args **out, fly_error *error);
+void flyi_mask_args_free(flyi_mask_args *args);
+
+/* ---- mask programs (program.c, decode.c, nodes.c, interval.c, pyramid.c) ----------------------------------------------- */
+
+/* A program is the mask's control-flow graph in our own serialised form. The checker accepts exactly what the decoder can
+ * decode without reading outside. */
+fly_status flyi_program_check(flyi_section program, const flyi_image *image, fly_error *error);
+
+/* ---- block maps (quadtree.c, blockmap.c) ------------------------------------------------------------------------------ */
+
+/* The runs of one (b, h) of a map, in one order: row i's are runs[start[i]] .. runs[start[i + 1] - 1]. */
+typedef struct flyi_plane {
+  int64_t len_q, len_kv;
+  int32_t rows, columns; /* tiles */
+  int64_t *start;
+  fly_run *runs;
+} flyi_plane;
+
+struct fly_map {
+  atomic_int references;
+  fly_bound *bound;
+  flyi_mask_args *args;  /* a copy of everything the mask reads, row maps included */
+  fly_geometry geometry; /* its pointers point into memory of the map */
+  flyi_hash domain;      /* flyi_domain.hash */
+  fly_map_info info;
+  flyi_plane *planes;    /* [info.batch * info.heads], distinct ones may share arrays: see plane_of */
+  int32_t *plane_of;     /* which plane (b, h) of the map is */
+  int plane_count;
+  _Atomic(flyi_plane *) transposed; /* as planes; NULL until fly_map_transpose */
+  void *memory;
+};
+
+/* ---- CPU targets (cpu.c) --------------------------------------------------------------------------------------------- */
+
+/* Vector levels of x86-64, best last. */
+typedef enum flyi_isa { FLYI_X86_64, FLYI_X86_64_V3, FLYI_X86_64_V4, FLYI_ISA_COUNT } flyi_isa;
+
+flyi_isa flyi_isa_best(void);                 /* of this machine; $FLYMASK_ISA may lower it ("x86-64", ...) */
+const char *flyi_isa_name(flyi_isa isa);
+/* NULL or "cpu": the best. FLY_ERROR_ARGUMENT: not a target; FLY_ERROR_UNSUPPORTED: not on this machine. */
+fly_status flyi_isa_parse(const char *target, flyi_isa *out, fly_error *error);
+
+/* ---- kernels (kernel.c, attention.c; templates/attn_fwd_cpu.c) -------------------------------------------------------- */
+
+struct fly_kernel {
+  atomic_int references;
+  fly_mask *mask;
+  fly_kernel_desc desc; /* complete: value_dim set, target NULL */
+  flyi_isa isa;
+  _Atomic(flyi_bytes *) image; /* made on first request */
+};
+
+#endif
