@@ -19,6 +19,8 @@ configure_package_config_file(cmake/flymask-config.cmake.in flymask-config.cmake
 write_basic_package_version_file(flymask-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/flymask-config.cmake ${PROJECT_BINARY_DIR}/flymask-config-version.cmake DESTINATION ${package})
 
+# Relative to the file itself: an installation can be moved.
+file(RELATIVE_PATH FLYMASK_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 foreach(name flymask flymask_runtime)
   configure_file(cmake/${name}.pc.in ${name}.pc @ONLY)
   if(name STREQUAL flymask_runtime OR FLYMASK_COMPILER)

@@ -1,7 +1,7 @@
-/* stochastic: a window over randomly permuted tokens (Stochastic Attention, Jin and Sui, arXiv 2604.00754). The permutation is
- * the call's row map; q and kv count in the permuted order. left and right are inclusive, -1 is unbounded.
- * causal: 0 none; 1 by token: no token sees a later one (the paper leaves it open; permuted order alone would leak the future);
- * 2 by permuted position; 3 both.
+/* stochastic: a window over randomly permuted tokens (Stochastic Attention, Jin and Sui, arXiv 2604.00754). The
+ * permutation is the call's row map; q and kv count in the permuted order. left and right are inclusive, -1 is
+ * unbounded. causal: 0 none; 1 by token: no token sees a later one (the paper leaves it open; permuted order alone
+ * would leak the future); 2 by permuted position; 3 both.
  * Convention: the paper's window of expected size w is left = right = w / 2. */
 #include <flymask/mask.h>
 

@@ -327,12 +327,28 @@ typedef struct fly_attention {
   int threads;           /* at most; default: OpenMP's */
   fly_parallel_for parallel_for;
   void *parallel_user;
+  fly_tensor d_out;         /* the rest: fly_attention_backward only */
+  fly_tensor d_lse;         /* optional: f32, as lse */
+  fly_tensor d_q, d_k, d_v; /* as q, k, v; data NULL: not wanted */
 } fly_attention;
 
 FLY_API fly_status fly_attention_forward(const fly_attention *call, fly_error *error);
 
 /* Bytes of workspace that the call would like; less is an error, NULL leaves it to the library. */
 FLY_API fly_status fly_attention_workspace(const fly_attention *call, size_t *bytes, fly_error *error);
+
+/* The gradients of out and lse with respect to q, k and v, by the same call: q, k, v, out and lse (not optional here) are what
+ * the forward call read and wrote, d_out is the gradient that arrives at out, and d_lse, where given, the one at lse. d_out
+ * has the shape of out and, as d_lse, is read through out_rows.
+ *
+ * Every row of d_q, d_k and d_v is written: a row that the call does not read gets 0, a row that it reads several times (heads
+ * that share keys, row maps with repetitions) the sum, in a fixed order. Sums are f32 and rounded once. A query with LSE -inf
+ * contributes nothing. The result does not depend on the number of threads. */
+FLY_API fly_status fly_attention_backward(const fly_attention *call, fly_error *error);
+
+/* As fly_attention_workspace. At most, with n = len_q + len_kv in whole blocks of 64, for each query head of each batch entry:
+ * about 4 n (2 head_dim + value_dim) bytes; runtime/backward.c has the formula. */
+FLY_API fly_status fly_attention_backward_workspace(const fly_attention *call, size_t *bytes, fly_error *error);
 
 /* ---- 9. Permutations ------------------------------------------------------------------------------------------------ */
 

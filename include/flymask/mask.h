@@ -24,16 +24,20 @@
  *     shifts                      the count is taken modulo the width of the promoted left operand
  *     float to integer            saturates; a NaN gives 0
  *     buffer[i], i outside        the index is clamped to the first or the last element; an empty buffer reads 0
- *     local or constant arrays    the index is clamped in the same way
- *     a loop                      ends, and with it the mask with the answer false, after 65,536 rounds
+ *     local or constant arrays    the index is clamped in the same way; an array of arrays counts as one, row after row
+ *     loops                       after 65,536 rounds of all loops together (jumps back to a loop's start), the mask ends
+ *                                with the answer false
+ *     __builtin_clz, ctz of 0     the width
  *     a local never assigned      0 (and the compiler's warnings about it are errors)
  *
  * Floating-point operations are IEEE binary32/binary64, never contracted or reordered. C's / and % truncate: -1 / 4 is 0
  * and -1 % 4 is -1, where Python floors to -1 and 3.
  *
  * Refused, with file, line and column: stores to anything but locals, writable globals, calls of functions without a body
- * here (except fly_...), recursion, inline assembly, variable-length arrays, volatile and atomic accesses, integers cast
- * to pointers, a pointer that may point into different objects.
+ * here (except fly_...), recursion, inline assembly, variable-length arrays, volatile and atomic accesses, conversions
+ * between pointers and integers, a pointer that may point into different objects, buffers read as another type, __int128,
+ * long double, _Float16, vectors, complex numbers, loops entered by goto at several places. A mask has at most 64 parameters
+ * and buffers, 8,192 instructions with all calls inlined, 16 KiB of locals a function and 1 MiB of constant tables.
  *
  * The same file is ordinary C for gcc and clang: a parameter is then a global variable, a buffer a global pointer with
  * global dimensions NAME_dim0 .. NAME_dim3, and fly_mask_context below stands for the call. So a mask can be unit-tested
@@ -49,14 +53,19 @@ bool mask(int b, int h, int q, int kv);
 
 #ifdef FLYMASK_COMPILING /* set by Flymask's own front end */
 
-#define FLY_DECLARE_(kind, type) __attribute__((section("fly." kind " " type), used))
-#define FLY_PARAM(type, name, value) FLY_DECLARE_("param", #type) type name = (value)
-#define FLY_BUFFER(type, name, rank)                                                  \
-  FLY_DECLARE_("buffer", #type " " #rank) const type *name;                           \
-  FLY_DECLARE_("dim", #name " 0") int64_t name##_dim0;                                \
-  FLY_DECLARE_("dim", #name " 1") int64_t name##_dim1;                                \
-  FLY_DECLARE_("dim", #name " 2") int64_t name##_dim2;                                \
-  FLY_DECLARE_("dim", #name " 3") int64_t name##_dim3
+/* Each declaration is a global in a section that says what it is, beside a constant with its type and rank. */
+#define FLY_SECTION_(name) __attribute__((section(name), used))
+#define FLY_TYPE_(type)                                                                                            \
+  (int)(sizeof(type) + _Generic((type)0, bool: 0x30, float: 0x40, double: 0x40, char: 0x10, signed char: 0x10,     \
+    short: 0x10, int: 0x10, long: 0x10, long long: 0x10, unsigned char: 0x20, unsigned short: 0x20, unsigned: 0x20, \
+    unsigned long: 0x20, unsigned long long: 0x20, default: 0x80))
+#define FLY_PARAM(type, name, value)                                                               \
+  FLY_SECTION_("fly.param") __typeof__((type)0) name = (value);                                    \
+  FLY_SECTION_("fly.type") static const int fly_type_##name[2] = {FLY_TYPE_(type), 0}
+#define FLY_BUFFER(type, name, rank)                                                               \
+  FLY_SECTION_("fly.buffer") const type *name;                                                     \
+  FLY_SECTION_("fly.dim") int64_t name##_dim0, name##_dim1, name##_dim2, name##_dim3;              \
+  FLY_SECTION_("fly.type") static const int fly_type_##name[2] = {FLY_TYPE_(type), (rank)}
 
 int fly_token_q(int b, int h, int q);
 int fly_token_kv(int b, int h, int kv);
