@@ -55,6 +55,14 @@ fly_status flyi_verify(LLVMContextRef context, flyi_section ir, const char *name
 fly_status flyi_analyze(LLVMModuleRef module, const flyi_declarations *declarations, flyi_bytes *program, uint32_t *reads,
                         fly_error *error);
 
+/* ---- divide (divide.c) ------------------------------------------------------------------------------------------------ */
+
+/* In a module that holds the symbolic mask and the mask_tile template: gives the template its fly_row, fly_column, fly_pair and
+ * fly_row_repeats, and deletes @mask. */
+fly_status flyi_divide(LLVMModuleRef module, fly_error *error);
+/* Then: divisions in fly_pair that become vectors (quotient.c). */
+void flyi_quotients(LLVMModuleRef module);
+
 /* ---- specialize (specialize.c) ---------------------------------------------------------------------------------------- */
 
 /* Joins the symbolic module (consumed) with the mask_tile template for `isa`: globals become loads from flyi_mask_args, baked
@@ -64,7 +72,7 @@ fly_status flyi_specialize(LLVMModuleRef module, const flyi_declarations *declar
 
 /* ---- emit (emit.c) ---------------------------------------------------------------------------------------------------- */
 
-LLVMTargetMachineRef flyi_target_machine(flyi_isa isa, fly_error *error);
+LLVMTargetMachineRef flyi_target_machine(flyi_isa isa, fly_error *error); /* NULL: failed */
 /* An object file or, with `assembly`, its text. */
 fly_status flyi_emit(LLVMModuleRef module, LLVMTargetMachineRef machine, bool assembly, flyi_bytes *out, fly_error *error);
 
@@ -72,6 +80,28 @@ fly_status flyi_emit(LLVMModuleRef module, LLVMTargetMachineRef machine, bool as
 
 /* Links the object into the process by ORC. */
 fly_status flyi_jit_load(flyi_section object, flyi_code *out, fly_error *error);
+
+/* ---- compile (compile.c, combine.c) ------------------------------------------------------------------------------------ */
+
+/* What a compilation is asked for, checked. */
+typedef struct flyi_request {
+  fly_compile_options options;
+  flyi_isa isa;
+  const char *name; /* of the source */
+  flyi_hash base;   /* of the mask's meaning without baked values */
+  flyi_hash key;    /* in the cache */
+} flyi_request;
+
+/* Checks options (NULL: none) and completes the request: name and base are the caller's. The key covers them, the options that
+ * matter, and what compiles: the template, LLVM and clang, our version. */
+fly_status flyi_request_check(const fly_compile_options *options, flyi_request *request, fly_error *error);
+/* The mask from the cache; *out is NULL where there is none, or none that can be trusted. */
+void flyi_request_cached(const flyi_request *request, fly_mask **out);
+/* From the symbolic module (consumed) to a mask, and to the cache: all that follows verification. */
+fly_status flyi_request_finish(const flyi_request *request, LLVMModuleRef module, flyi_declarations *declarations,
+                               fly_mask **out, fly_error *error);
+/* A context that neither prints nor exits on errors. */
+LLVMContextRef flyi_context_create(void);
 
 /* ---- embedded files (embed.S) ----------------------------------------------------------------------------------------- */
 

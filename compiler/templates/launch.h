@@ -20,13 +20,138 @@ typedef struct flyi_mask_args {
 enum { FLYI_BUFFER_SLOTS = 6 };
 
 /* Pairs are evaluated in blocks of 64 x 64. */
-enum { FLYI_BLOCK = 64 };
+enum { FLYI_BLOCK = 64, FLYI_MAX_DIM = 256 /* of head_dim and value_dim */ };
 
 /* Bit j of bits[r] is mask(b, h, q0 + r, kv0 + j). q0 has the offset added. The block may reach beyond the lengths: the
  * caller ignores those bits. */
 typedef void flyi_tile_fn(const flyi_mask_args *args, int32_t b, int32_t h, int32_t q0, int32_t kv0,
                           uint64_t bits[FLYI_BLOCK]);
 
+/* Inside compiled code: values that depend on the query row alone, and on the key alone, one slot of 8 bytes each; a column
+ * slot holds 64 values side by side, each as wide as its type. */
+enum { FLYI_ROW_SLOTS = 64, FLYI_COLUMN_SLOTS = 16 };
+typedef struct flyi_row {
+  uint64_t slot[FLYI_ROW_SLOTS];
+} flyi_row;
+typedef struct flyi_columns {
+  uint64_t slot[FLYI_COLUMN_SLOTS][FLYI_BLOCK];
+} flyi_columns;
+
 #define FLYI_TILE_SYMBOL "fly_tile_bits"
+
+/* ---- forward attention on the CPU (attn_fwd_cpu.c) --------------------------------------------------------------------
+ *
+ * Keys and values are packed first, 64 at a time: K as [dim rounded up to 4][64 keys], V as [64 keys][value_dim rounded up to
+ * the target's lanes], both f32 and padded with zeros. Then up to 128 queries at a time walk their row of the block map. Row
+ * i of a tensor's plane is at rows[i] * stride elements, or i * stride where rows is null. */
+struct fly_run;
+enum { FLYI_ITEM_QUERIES = 128 }; /* at most, in one launch */
+
+typedef struct flyi_pack_cpu {
+  const void *k, *v; /* of (b, head); at the first row where rows is null */
+  int64_t k_stride, v_stride;
+  const int32_t *rows;
+  int32_t count;     /* 1 to 64 */
+  int32_t type, dim, value_dim;
+  float *packed_k, *packed_v; /* packed_v null: V stays where it is and is only looked at */
+} flyi_pack_cpu;
+
+typedef struct flyi_forward_cpu {
+  const void *q; /* of (b, h); q, out and lse at the first row where their rows are null */
+  void *out;
+  float *lse;    /* may be null */
+  int64_t q_stride, out_stride, lse_stride;
+  const int32_t *q_rows, *out_rows;
+  int32_t count; /* queries, 1 to FLYI_ITEM_QUERIES, of one map tile */
+  int32_t type, dim, value_dim;
+  float scale;   /* times log2(e) */
+  int32_t b, h, q0; /* what the mask is told about the first query */
+  const float *k, *v;   /* key block i: k + i * 64 * padded dim, v + i * 64 * v_stride */
+  const uint8_t *special; /* [key blocks]: V holds an infinity or a NaN */
+  int64_t v_stride, len_kv;
+  const struct fly_run *runs; /* of the queries' map tile */
+  int64_t run_count;
+  int32_t run_blocks;   /* blocks of 64 keys that a map tile is wide */
+  flyi_tile_fn *tile;
+  const flyi_mask_args *args;
+  void *scratch;        /* aligned to 64, one for each thread */
+} flyi_forward_cpu;
+
+/* What a build of the template offers. */
+typedef struct flyi_forward_code {
+  int32_t lanes;
+  int64_t (*scratch_size)(int32_t dim, int32_t value_dim);
+  int (*pack)(const flyi_pack_cpu *pack); /* not 0: V holds an infinity or a NaN */
+  void (*forward)(const flyi_forward_cpu *call);
+} flyi_forward_code;
+
+/* ---- backward attention on the CPU (attn_bwd_cpu.c) -------------------------------------------------------------------
+ *
+ * All inside is f32, in blocks of 64 rows of a (batch, head): Q, dO, K and the gradients as [row][dim padded to the target's
+ * lanes], K and V also transposed as [dim][64 keys]. */
+
+/* 64 queries made ready. Row i of a tensor is at rows[i] * stride elements, or i * stride where rows is null. */
+typedef struct flyi_queries_cpu {
+  const void *q, *out, *d_out;
+  const float *lse, *d_lse; /* d_lse may be null */
+  int64_t q_stride, out_stride, d_out_stride, lse_stride, d_lse_stride;
+  const int32_t *q_rows, *out_rows; /* out_rows: of out, d_out, lse and d_lse */
+  int32_t count, type, dim, value_dim;
+  float scale;
+  float *packed_q, *packed_d_out; /* 64 rows, padded with zeros; null: f32 that stays where it is */
+  float *neg_lse, *neg_delta;     /* [64]: -lse in base 2; scale * (dlse - sum(dO * O)) */
+} flyi_queries_cpu;
+
+/* 64 keys made ready. */
+typedef struct flyi_keys_cpu {
+  const void *k, *v;
+  int64_t k_stride, v_stride;
+  const int32_t *rows;
+  int32_t count, type, dim, value_dim;
+  float scale;
+  float *k_transposed; /* [dim][64], times scale * log2(e) */
+  float *v_transposed; /* [value_dim][64], times scale */
+  float *packed_k;     /* as packed_q */
+} flyi_keys_cpu;
+
+/* A block of pairs. */
+typedef struct flyi_backward_cpu {
+  const float *q, *d_out; /* [queries][...] */
+  int64_t q_stride, d_out_stride;
+  const float *neg_lse, *neg_delta;
+  const float *k, *k_transposed, *v_transposed;
+  int64_t k_stride;
+  float *d_q;          /* [64][padded dim], with a stride: it may be the caller's */
+  float *d_k, *d_v;    /* [64][padded dim]; either may be null: not wanted */
+  int64_t d_q_stride;
+  int32_t queries, keys; /* 1 to 64 */
+  int32_t dim, value_dim;
+  int32_t b, h, q0, kv0; /* what the mask is told */
+  uint8_t full;    /* every pair is visible */
+  uint8_t special; /* Q, dO or K holds an infinity or a NaN */
+  flyi_tile_fn *tile;
+  const flyi_mask_args *args;
+  void *scratch;   /* aligned to 64; carries P and G from `block` to `add_queries` */
+} flyi_backward_cpu;
+
+/* f32 rows to rows of a tensor. */
+typedef struct flyi_store_cpu {
+  const float *in; /* null: zeros */
+  int64_t in_stride, out_stride;
+  void *out;
+  const int32_t *rows;
+  int32_t count, type, dim;
+} flyi_store_cpu;
+
+/* What a build of the template offers. */
+typedef struct flyi_backward_code {
+  int32_t lanes;
+  int64_t scratch_size;
+  int (*pack_queries)(const flyi_queries_cpu *queries); /* not 0: Q or dO holds an infinity or a NaN */
+  int (*pack_keys)(const flyi_keys_cpu *keys);          /* not 0: K does */
+  void (*block)(const flyi_backward_cpu *block);        /* P and G of the block; dV += P' dO, dK += G' Q */
+  void (*add_queries)(const flyi_backward_cpu *block);  /* dQ += G K, after `block` */
+  void (*store)(const flyi_store_cpu *store);
+} flyi_backward_code;
 
 #endif

@@ -1,0 +1,59 @@
+/* jit.c: an object file becomes callable in this process, by LLVM's ORC. One LLJIT a mask: it costs 0.4 ms, shares nothing with
+ * other masks, and goes with everything in it. runtime/loader.c does the same without LLVM. */
+#include <string.h>
+
+#include <llvm-c/LLJIT.h>
+
+#include "compiler.h"
+
+static fly_status say(fly_error *error, LLVMErrorRef failed) {
+  char *message = LLVMGetErrorMessage(failed); /* consumes the error */
+  flyi_fail(error, FLY_ERROR_INTERNAL, "LLVM's ORC: %s", message);
+  LLVMDisposeErrorMessage(message);
+  return FLY_ERROR_INTERNAL;
+}
+
+/* Errors also come back from the calls that caused them: without this, ORC prints them. */
+static void ignore(void *context, LLVMErrorRef failed) {
+  (void)context;
+  LLVMConsumeError(failed);
+}
+
+static void unload(flyi_code *code) {
+  LLVMErrorRef failed = LLVMOrcDisposeLLJIT(code->handle);
+  if (failed) LLVMConsumeError(failed);
+  *code = (flyi_code){0};
+}
+
+static fly_status create(LLVMOrcLLJITRef *out, fly_error *error) {
+  *out = NULL;
+  /* Nothing is compiled here, only linked: any machine for this triple will do. */
+  LLVMTargetMachineRef machine = flyi_target_machine(FLYI_X86_64, error);
+  if (!machine) return FLY_ERROR_INTERNAL;
+  LLVMOrcLLJITBuilderRef builder = LLVMOrcCreateLLJITBuilder();
+  LLVMOrcLLJITBuilderSetJITTargetMachineBuilder(builder, LLVMOrcJITTargetMachineBuilderCreateFromTargetMachine(machine));
+  LLVMErrorRef failed = LLVMOrcCreateLLJIT(out, builder); /* consumes the builder, which consumed the machine */
+  if (failed) return say(error, failed);
+  LLVMOrcExecutionSessionSetErrorReporter(LLVMOrcLLJITGetExecutionSession(*out), ignore, NULL);
+  return FLY_OK;
+}
+
+fly_status flyi_jit_load(flyi_section object, flyi_code *out, fly_error *error) {
+  LLVMOrcLLJITRef jit;
+  LLVMOrcExecutorAddress address = 0;
+  *out = (flyi_code){0};
+  fly_status status = create(&jit, error);
+  if (status) return status;
+  flyi_code code = {.handle = jit, .size = object.size, .unload = unload};
+  LLVMMemoryBufferRef buffer = LLVMCreateMemoryBufferWithMemoryRangeCopy(object.data, object.size, "mask");
+  LLVMErrorRef failed = LLVMOrcLLJITAddObjectFile(jit, LLVMOrcLLJITGetMainJITDylib(jit), buffer); /* consumes it */
+  if (!failed) failed = LLVMOrcLLJITLookup(jit, &address, FLYI_TILE_SYMBOL);
+  if (failed) {
+    unload(&code);
+    return say(error, failed);
+  }
+  void *function = (void *)(uintptr_t)address;
+  memcpy(&code.tile, &function, sizeof function); /* ISO C has no conversion from an object's to a function's pointer */
+  *out = code;
+  return FLY_OK;
+}

@@ -1,0 +1,311 @@
+/* attn_bwd_cpu.c: flash attention, backward, on one CPU core. Compiled once for each vector width of launch.h's targets.
+ *
+ * Input: Q, K, V, O, dO and LSE of one (batch, head), in f32, f16 or bf16; the compiled mask. Output: f32 sums of dQ, dK, dV,
+ * and, by `store`, rows of gradients in the tensors' type. The caller (runtime/backward_tiles.c) walks the block map and calls
+ * for each block of 64 x 64 pairs, P being computed again from LSE:
+ *
+ *     P = exp(scale Q K' - LSE)      delta = rowsum(dO * O) - dLSE      G = scale P * (dO V' - delta)
+ *     dV += P' dO                    dK += G' Q                         dQ += G K
+ *
+ * Five products, each in register blocks of ROWS x COLS vectors of sums (block.h): the first two have rows of queries and lanes
+ * of keys, their sums start at -LSE and -delta, and scale and log2(e) are packed into K and V, so that one exp2 and one multiply
+ * remain for a pair. The others have rows of keys (P' and G' are read down the columns of P and G) or queries, and lanes of
+ * channels.
+ *
+ * Full blocks run without any mask code. In a partial block every product is cut to the rows that its mask's bits ask for: a
+ * window's edge costs its pairs, not its tiles. A masked pair has P = G = 0 exactly, whatever its rows hold; where that 0 would
+ * meet an infinity or NaN of Q, K or dO, the sums run pair by pair instead. What a query sees is never hidden: a NaN gives NaN. */
+#include "block.h"
+
+enum { GROUPS = BLOCK / ROWS };
+
+/* A range of rows: [first, last). */
+typedef struct range {
+  uint8_t first, last;
+} range;
+
+typedef struct work {
+  float p[BLOCK * BLOCK] __attribute__((aligned(64)));
+  float g[BLOCK * BLOCK];
+  uint64_t bits[BLOCK];
+  range keys[GROUPS];    /* that ROWS queries see */
+  range queries[GROUPS]; /* that see ROWS keys */
+} work;
+
+/* ---- packing ---------------------------------------------------------------------------------------------------------- */
+
+/* out[64][width], unless the rows stay where they are; says whether something is not finite. */
+INLINE vf pack_rows(float *out, const void *data, int64_t stride, const int32_t *rows, int count, int dim, int type) {
+  int width = round_up(dim, W);
+  vf check = (vf)0.f;
+  for (int i = 0; i < count; i++) {
+    const char *row = row_at(data, stride, rows, i, type);
+    for (int n = 0; n < width; n += W) {
+      vf x = load_row(type, row, n, dim);
+      check += unless_finite(x);
+      if (out) store(out + i * width + n, x);
+    }
+  }
+  if (out) memset(out + count * width, 0, sizeof(float) * width * (BLOCK - count));
+  return check;
+}
+
+INLINE float delta_of(const flyi_queries_cpu *c, int i, int type) {
+  const char *out = row_at(c->out, c->out_stride, c->out_rows, i, type);
+  const char *d_out = row_at(c->d_out, c->d_out_stride, c->out_rows, i, type);
+  vf sum = (vf)0.f;
+  for (int n = 0; n < c->value_dim; n += W)
+    sum += load_row(type, out, n, c->value_dim) * load_row(type, d_out, n, c->value_dim);
+  return sum_of(sum);
+}
+
+INLINE int pack_queries_of(const flyi_queries_cpu *c, int type) {
+  vf check = pack_rows(c->packed_q, c->q, c->q_stride, c->q_rows, c->count, c->dim, type) +
+             pack_rows(c->packed_d_out, c->d_out, c->d_out_stride, c->out_rows, c->count, c->value_dim, type);
+  for (int i = 0; i < BLOCK; i++) { /* rows that are not there: P = 0 */
+    c->neg_lse[i] = -__builtin_inff();
+    c->neg_delta[i] = 0;
+  }
+  for (int i = 0; i < c->count; i++) {
+    int64_t row = c->out_rows ? c->out_rows[i] : i;
+    float lse = c->lse[row * c->lse_stride], d_lse = c->d_lse ? c->d_lse[row * c->d_lse_stride] : 0;
+    bool nothing = lse == -__builtin_inff(); /* an infinity above is as wrong as a NaN */
+    c->neg_lse[i] = nothing                 ? -__builtin_inff()
+                    : lse < __builtin_inff() ? (float)(lse * -1.4426950408889634)
+                                             : __builtin_nanf("");
+    c->neg_delta[i] = (d_lse - delta_of(c, i, type)) * c->scale;
+  }
+  return lanes(check != check) != 0;
+}
+
+static int pack_queries(const flyi_queries_cpu *c) {
+  switch (c->type) {
+  case FLY_F32: return pack_queries_of(c, FLY_F32);
+  case FLY_F16: return pack_queries_of(c, FLY_F16);
+  default: return pack_queries_of(c, FLY_BF16);
+  }
+}
+
+INLINE int pack_keys_of(const flyi_keys_cpu *c, int type) {
+  vf check = pack_transposed(c->k_transposed, c->k, c->k_stride, c->rows, c->count, c->dim, c->dim,
+                             c->scale * 1.44269504f, type);
+  pack_transposed(c->v_transposed, c->v, c->v_stride, c->rows, c->count, c->value_dim, c->value_dim, c->scale, type);
+  if (c->packed_k) pack_rows(c->packed_k, c->k, c->k_stride, c->rows, c->count, c->dim, type);
+  return lanes(check != check) != 0;
+}
+
+static int pack_keys(const flyi_keys_cpu *c) {
+  switch (c->type) {
+  case FLY_F32: return pack_keys_of(c, FLY_F32);
+  case FLY_F16: return pack_keys_of(c, FLY_F16);
+  default: return pack_keys_of(c, FLY_BF16);
+  }
+}
+
+/* ---- P and G ---------------------------------------------------------------------------------------------------------- */
+
+/* For ROWS queries and c vectors of keys from key0. bits: who sees whom; null: everybody everything. */
+INLINE void score(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, const uint64_t *bits) {
+  vf x[ROWS][COLS];
+  float *p = w->p + r0 * BLOCK + key0, *g = w->g + r0 * BLOCK + key0;
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = (vf)b->neg_lse[r0 + r];
+  multiply(x, c, b->q + r0 * b->q_stride, 1, b->q_stride, b->k_transposed + key0, BLOCK, b->dim);
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) {
+    if (bits) { /* Q may lie in the caller's memory: NaNs are made plain here */
+      x[r][j] = where(bits[r] >> (key0 + W * j) & ((1ull << W) - 1), x[r][j]);
+      x[r][j] = plain_nan(FLY_F32, x[r][j]);
+    }
+    store(p + r * BLOCK + W * j, exp2_of(x[r][j]));
+  }
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = (vf)b->neg_delta[r0 + r];
+  multiply(x, c, b->d_out + r0 * b->d_out_stride, 1, b->d_out_stride, b->v_transposed + key0, BLOCK, b->value_dim);
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) {
+    x[r][j] *= load(p + r * BLOCK + W * j);
+    if (bits) x[r][j] = choose(bits[r] >> (key0 + W * j) & ((1ull << W) - 1), x[r][j], (vf)0.f);
+    store(g + r * BLOCK + W * j, x[r][j]);
+  }
+}
+
+INLINE void full_scores(const flyi_backward_cpu *b, work *w, int r0) {
+  for (int key = 0; key < BLOCK; key += CHANNELS) score(b, w, r0, key, COLS, NULL);
+}
+
+/* ROWS queries that see some of the keys [first, last): the vectors that hold them. */
+INLINE void partial_scores(const flyi_backward_cpu *b, work *w, int r0, int first, int last) {
+  int key = first / W * W;
+  for (; key + CHANNELS <= round_up(last, W); key += CHANNELS) score(b, w, r0, key, COLS, w->bits + r0);
+  switch ((round_up(last, W) - key) / W) {
+#if COLS > 3
+  case 3: score(b, w, r0, key, 3, w->bits + r0); break;
+  case 2: score(b, w, r0, key, 2, w->bits + r0); break;
+#endif
+  case 1: score(b, w, r0, key, 1, w->bits + r0); break;
+  }
+}
+
+/* ---- which rows a partial block needs --------------------------------------------------------------------------------- */
+
+/* The bits of the pairs that exist, and the keys that each ROWS queries see. */
+INLINE void find_keys(const flyi_backward_cpu *b, work *w) {
+  uint64_t there = b->keys == BLOCK ? ~0ull : (1ull << b->keys) - 1;
+  if (b->full) memset(w->bits, 0xff, sizeof w->bits);
+  else b->tile(b->args, b->b, b->h, b->q0, b->kv0, w->bits);
+  for (int i = 0; i < GROUPS; i++) {
+    uint64_t some = 0;
+    for (int r = i * ROWS; r < (i + 1) * ROWS; r++) {
+      w->bits[r] &= r < b->queries ? there : 0;
+      some |= w->bits[r];
+    }
+    w->keys[i] = some ? (range){(uint8_t)__builtin_ctzll(some), (uint8_t)(BLOCK - __builtin_clzll(some))} : (range){0, 0};
+  }
+}
+
+/* Bit 4 i says whether one of bits 4 i .. 4 i + 3 is set. */
+INLINE uint64_t fours(uint64_t x) {
+  x |= x >> 2;
+  return (x | x >> 1) & 0x1111111111111111;
+}
+
+/* The queries that see each ROWS keys: the first and the last row where a group of columns appears. */
+INLINE void find_queries(work *w) {
+  uint64_t seen = 0;
+  _Static_assert(ROWS == 4, "fours");
+  for (int i = 0; i < GROUPS; i++) w->queries[i] = (range){0, 0};
+  for (int r = 0; r < BLOCK; r++) {
+    uint64_t fresh = fours(w->bits[r]) & ~seen;
+    seen |= fresh;
+    for (; fresh; fresh &= fresh - 1) w->queries[__builtin_ctzll(fresh) / ROWS].first = (uint8_t)r;
+  }
+  for (int r = BLOCK - 1; seen; r--) {
+    uint64_t fresh = fours(w->bits[r]) & seen;
+    seen &= ~fresh;
+    for (; fresh; fresh &= fresh - 1) w->queries[__builtin_ctzll(fresh) / ROWS].last = (uint8_t)(r + 1);
+  }
+}
+
+/* The sums over queries run down columns of P and G, from the first to the last query that sees one of the keys: where rows
+ * between them have none of these keys and were not computed, they are zero. */
+INLINE void fill_holes(work *w) {
+  for (int key = 0; key < BLOCK; key += W) {
+    int first = GROUPS, last = -1;
+    for (int i = 0; i < GROUPS; i++) {
+      if (w->keys[i].first / W * W > key || w->keys[i].last <= key) continue;
+      if (first == GROUPS) first = i;
+      last = i;
+    }
+    for (int i = first + 1; i < last; i++) {
+      if (w->keys[i].first / W * W <= key && w->keys[i].last > key) continue;
+      for (int r = i * ROWS; r < (i + 1) * ROWS; r++) {
+        store(w->p + r * BLOCK + key, (vf)0.f);
+        store(w->g + r * BLOCK + key, (vf)0.f);
+      }
+    }
+  }
+}
+
+/* ---- the sums --------------------------------------------------------------------------------------------------------- */
+
+/* dV += P' dO, dK += G' Q: ROWS keys, the queries [first, last). */
+INLINE void add_keys(const flyi_backward_cpu *b, const work *w, int key, int first, int last) {
+  int k_width = round_up(b->dim, W), v_width = round_up(b->value_dim, W);
+  if (b->d_v)
+    add_product(b->d_v + key * v_width, v_width, v_width, w->p + first * BLOCK + key, BLOCK, 1,
+                b->d_out + first * b->d_out_stride, b->d_out_stride, last - first);
+  if (b->d_k)
+    add_product(b->d_k + key * k_width, k_width, k_width, w->g + first * BLOCK + key, BLOCK, 1, b->q + first * b->q_stride,
+                b->q_stride, last - first);
+}
+
+/* out[:] += x * row[:] */
+INLINE void add_row(float *out, float x, const float *row, int width) {
+  for (int n = 0; n < width; n += W) store(out + n, load(out + n) + x * load(row + n));
+}
+
+/* The same, only for pairs that are visible. */
+RARE void add_visible_keys(const flyi_backward_cpu *b, const work *w) {
+  int k_width = round_up(b->dim, W), v_width = round_up(b->value_dim, W);
+  for (int r = 0; r < BLOCK; r++)
+    for (uint64_t left = w->bits[r]; left; left &= left - 1) {
+      int key = __builtin_ctzll(left);
+      if (b->d_v) add_row(b->d_v + key * v_width, w->p[r * BLOCK + key], b->d_out + r * b->d_out_stride, v_width);
+      if (b->d_k) add_row(b->d_k + key * k_width, w->g[r * BLOCK + key], b->q + r * b->q_stride, k_width);
+    }
+}
+
+RARE void add_visible_queries(const flyi_backward_cpu *b, const work *w) {
+  int width = round_up(b->dim, W);
+  for (int r = 0; r < BLOCK; r++)
+    for (uint64_t left = w->bits[r]; left; left &= left - 1) {
+      int key = __builtin_ctzll(left);
+      add_row(b->d_q + r * b->d_q_stride, w->g[r * BLOCK + key], b->k + key * b->k_stride, width);
+    }
+}
+
+/* ---- entries ---------------------------------------------------------------------------------------------------------- */
+
+INLINE bool is_whole(const flyi_backward_cpu *b) {
+  return b->full && !b->special && b->queries == BLOCK && b->keys == BLOCK;
+}
+
+static void partial_block(const flyi_backward_cpu *b, work *w) {
+  find_keys(b, w);
+  for (int i = 0; i < GROUPS; i++)
+    if (w->keys[i].last) partial_scores(b, w, i * ROWS, w->keys[i].first, w->keys[i].last);
+  if (b->special) {
+    add_visible_keys(b, w);
+    return;
+  }
+  find_queries(w);
+  fill_holes(w);
+  for (int i = 0; i < GROUPS; i++)
+    if (w->queries[i].last) add_keys(b, w, i * ROWS, w->queries[i].first, w->queries[i].last);
+}
+
+static void whole_block(const flyi_backward_cpu *b, work *w) {
+  for (int r0 = 0; r0 < BLOCK; r0 += ROWS) full_scores(b, w, r0);
+  for (int key = 0; key < BLOCK; key += ROWS) add_keys(b, w, key, 0, BLOCK);
+}
+
+static void block(const flyi_backward_cpu *b) {
+  if (is_whole(b)) whole_block(b, b->scratch);
+  else partial_block(b, b->scratch);
+}
+
+INLINE void add_query_rows(const flyi_backward_cpu *b, const work *w, int r0, int first, int last) {
+  add_product(b->d_q + r0 * b->d_q_stride, b->d_q_stride, round_up(b->dim, W), w->g + r0 * BLOCK + first, 1, BLOCK,
+              b->k + first * b->k_stride, b->k_stride, last - first);
+}
+
+static void add_queries(const flyi_backward_cpu *b) {
+  const work *w = b->scratch;
+  if (is_whole(b)) {
+    for (int r0 = 0; r0 < BLOCK; r0 += ROWS) add_query_rows(b, w, r0, 0, BLOCK);
+  } else if (b->special) {
+    add_visible_queries(b, w);
+  } else {
+    for (int i = 0; i < GROUPS; i++)
+      if (w->keys[i].last) add_query_rows(b, w, i * ROWS, w->keys[i].first, w->keys[i].last);
+  }
+}
+
+INLINE void store_rows(const flyi_store_cpu *c, int type) {
+  for (int i = 0; i < c->count; i++) {
+    char *row = (char *)row_at(c->out, c->out_stride, c->rows, i, type);
+    for (int n = 0; n < c->dim; n += W)
+      store_row(type, row, n, c->dim, c->in ? load(c->in + i * c->in_stride + n) : (vf)0.f);
+  }
+}
+
+static void store_gradients(const flyi_store_cpu *c) {
+  switch (c->type) {
+  case FLY_F32: store_rows(c, FLY_F32); break;
+  case FLY_F16: store_rows(c, FLY_F16); break;
+  default: store_rows(c, FLY_BF16); break;
+  }
+}
+
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+const flyi_backward_code JOIN(flyi_backward_, FLYI_ISA) = {
+    W, sizeof(work), pack_queries, pack_keys, block, add_queries, store_gradients,
+};

@@ -1,0 +1,314 @@
+/* attn_fwd_cpu.c: flash attention, forward, on one CPU core. Compiled once for each vector width of launch.h's targets.
+ *
+ * Input: Q, K, V of one (batch, head) in f32, f16 or bf16; a row of the block map; the compiled mask. Output: up to 128 rows
+ * of out and log-sum-exp. Scores, probabilities and sums are f32. Two entries (flyi_forward_code): pack, and forward, which takes
+ * 64 x 64 blocks of pairs ROWS queries at a time through two products, each in a register block of ROWS x COLS vectors:
+ *
+ *     scores: ROWS queries x 64 keys,     A = Q (broadcast), B = K packed [dim][key]; softmax leaves P[row][key] in L1
+ *     values: ROWS queries x channels,    A = P (broadcast), B = V [key][channel];    added to O in L1
+ *
+ * Full blocks run without any mask code. In a partial block, each ROWS queries compute only the vectors of keys that one of
+ * them sees, and the second product's depth is cut to that range: a window's edge costs its pairs, not its tiles.
+ *
+ * Online softmax in base 2 with a lazy maximum (the scale times log2(e) is folded into Q): sums start at minus the row's
+ * maximum, which is raised only when a score exceeds it by 2^8. A masked score is -infinity, so its probability is exactly 0;
+ * where that would meet an infinity or NaN of V, the values are added pair by pair instead. A NaN or an infinite maximum that
+ * a query sees gives NaN; scores of -infinity count as masked. */
+#include "block.h"
+
+enum { QUERIES = FLYI_ITEM_QUERIES, DEPTH = 4 /* dim is rounded up to this */ };
+
+typedef struct work {
+  vf sum[QUERIES];        /* of a row's probabilities, by lane */
+  float neg_max[QUERIES]; /* minus the row's maximum; 0 until it is known */
+  float p[ROWS * BLOCK] __attribute__((aligned(64)));
+  uint64_t bits[BLOCK];          /* of the block of pairs in work */
+  uint8_t begun[QUERIES / ROWS]; /* a bit for each row whose maximum is known */
+  float q[] __attribute__((aligned(64))); /* [QUERIES / ROWS][depth][ROWS], scaled; then o [QUERIES][width] */
+} work;
+
+/* What stays the same for a call, in registers. */
+typedef struct shape {
+  int depth, width;     /* dim padded to DEPTH, value_dim padded to W */
+  int fetch_k, fetch_v; /* floats of the next block that each ROWS queries fetch */
+  float *o;
+} shape;
+
+INLINE shape shape_of(const flyi_forward_cpu *c, work *w) {
+  int depth = round_up(c->dim, DEPTH), width = round_up(c->value_dim, W), steps = (c->count + ROWS - 1) / ROWS;
+  return (shape){depth, width, (BLOCK * depth + steps - 1) / steps, (BLOCK * width + steps - 1) / steps,
+                 w->q + QUERIES * depth};
+}
+
+static int64_t scratch_size(int32_t dim, int32_t value_dim) {
+  return sizeof(work) + sizeof(float) * QUERIES * (round_up(dim, 16) + round_up(value_dim, 16));
+}
+
+/* ---- packing ---------------------------------------------------------------------------------------------------------- */
+
+INLINE void pack_keys(const flyi_pack_cpu *p, int type) {
+  pack_transposed(p->packed_k, p->k, p->k_stride, p->rows, p->count, p->dim, round_up(p->dim, DEPTH), 1.f, type);
+}
+
+/* Packs V unless it stays where it is; says whether it holds an infinity or a NaN. */
+INLINE int pack_values(const flyi_pack_cpu *p, int type) {
+  int width = round_up(p->value_dim, W);
+  vu check = (vu)0; /* x - x is 0 or NaN, and the bits of a NaN survive others: no sums that wait for each other */
+  for (int key = 0; key < p->count; key++) {
+    const char *row = row_at(p->v, p->v_stride, p->rows, key, type);
+    for (int n = 0; n < width; n += W) {
+      vf x = load_row(type, row, n, p->value_dim);
+      check |= float_to_bits(x - x);
+      if (p->packed_v) store(p->packed_v + key * width + n, x);
+    }
+  }
+  if (p->packed_v) memset(p->packed_v + p->count * width, 0, sizeof(float) * width * (BLOCK - p->count));
+  return lanes(bits_to_float(check) != bits_to_float(check)) != 0;
+}
+
+static int pack(const flyi_pack_cpu *p) {
+  switch (p->type) {
+  case FLY_F32: pack_keys(p, FLY_F32); return pack_values(p, FLY_F32);
+  case FLY_F16: pack_keys(p, FLY_F16); return pack_values(p, FLY_F16);
+  default: pack_keys(p, FLY_BF16); return pack_values(p, FLY_BF16);
+  }
+}
+
+/* Asks for a row that is soon read or written. */
+INLINE void fetch_row(const char *row, int bytes, bool to_write) {
+  for (int i = 0; i < bytes; i += 64) {
+    if (to_write) __builtin_prefetch(row + i, 1, 3);
+    else __builtin_prefetch(row + i, 0, 3);
+  }
+}
+
+/* Queries interleaved by ROWS, so that the broadcasts of a register block read consecutive floats. */
+INLINE void pack_queries(const flyi_forward_cpu *c, float *q, int depth, int type) {
+  static const float zeros[256];
+  for (int r0 = 0; r0 < c->count; r0 += ROWS) {
+    const char *row[ROWS];
+    for (int i = r0 + 2 * ROWS; i < min(r0 + 3 * ROWS, c->count); i++)
+      fetch_row(row_at(c->q, c->q_stride, c->q_rows, i, type), c->dim * element_size(type), false);
+    for (int r = 0; r < ROWS; r++)
+      row[r] = r0 + r < c->count ? row_at(c->q, c->q_stride, c->q_rows, r0 + r, type) : (const char *)zeros;
+    for (int d = 0; d < depth; d += W) {
+      vf x[ROWS];
+      UNROLL for (int r = 0; r < ROWS; r++) x[r] = plain_nan(type, load_row(type, row[r], d, c->dim)) * c->scale;
+      transpose(x, ROWS);
+      float *out = q + r0 * depth + d * ROWS;
+      UNROLL for (int r = 0; r < ROWS; r++) if (d + r * W / ROWS < depth) store(out + r * W, x[r]);
+    }
+  }
+}
+
+/* ---- the two products ------------------------------------------------------------------------------------------------- */
+
+/* Rare: a row's first scores, or scores that outgrew its maximum. x holds scores less the old maximum; P already has the keys
+ * [from, to) of this block. Each row decides for itself, so that its numerics do not depend on its neighbours. */
+RARE void raise_max(work *w, const shape *s, int r0, vf x[ROWS][COLS], int c, int from, int to) {
+  for (int r = 0; r < ROWS; r++) {
+    int begun = w->begun[r0 / ROWS] >> r & 1, row = r0 + r;
+    float limit = begun ? 8.f : -__builtin_inff();
+    vf most = (vf)limit; /* never a NaN */
+    for (int j = 0; j < c; j++) most = greater(x[r][j], most);
+    float m = greatest_of(most);
+    if (m == limit) continue; /* nothing seen yet, or nothing above the limit */
+    w->begun[r0 / ROWS] |= 1 << r;
+    w->neg_max[row] -= m;
+    for (int j = 0; j < c; j++) x[r][j] -= m;
+    if (!begun) continue;
+    float factor = __builtin_exp2f(-m);
+    w->sum[row] *= factor;
+    for (int i = r * BLOCK + from; i < r * BLOCK + to; i += W) store(w->p + i, load(w->p + i) * factor);
+    for (int n = 0; n < s->width; n += W) store(s->o + row * s->width + n, load(s->o + row * s->width + n) * factor);
+  }
+}
+
+/* P = 2^(score - max) for ROWS queries and c vectors of keys from key0; those from `from` are done. bits: who sees whom; null:
+ * everybody everything. */
+INLINE void score(work *w, const shape *s, int r0, const float *k, int from, int key0, int c, const uint64_t *bits) {
+  vf x[ROWS][COLS], m[COLS];
+  unsigned seen = bits ? 0 : (1 << ROWS) - 1; /* rows that see one of these keys */
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = (vf)w->neg_max[r0 + r];
+  multiply(x, c, w->q + r0 * s->depth, ROWS, 1, k + key0, BLOCK, s->depth);
+  if (bits) {
+    UNROLL for (int r = 0; r < ROWS; r++) {
+      uint64_t word = bits[r] >> key0;
+      seen |= (unsigned)((c * W == 64 ? word : word & ((1ull << c * W % 64) - 1)) != 0) << r;
+      UNROLL for (int j = 0; j < c; j++) x[r][j] = where(word >> W * j & ((1ull << W) - 1), x[r][j]);
+    }
+  }
+  /* Never a NaN: the limit comes first, and a NaN in the first place of greater() is dropped. */
+  UNROLL for (int j = 0; j < c; j++) m[j] = (vf)8.f;
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) m[j] = greater(x[r][j], m[j]);
+  UNROLL for (int j = 1; j < c; j++) m[0] = greater(m[j], m[0]);
+  if (__builtin_expect((lanes(m[0] > (vf)8.f) | (seen & ~w->begun[r0 / ROWS])) != 0, 0)) {
+    vf y[ROWS][COLS]; /* a copy, so that x itself stays in registers */
+    UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) y[r][j] = x[r][j];
+    raise_max(w, s, r0, y, c, from, key0);
+    UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = y[r][j];
+  }
+  /* By columns: the second product can begin with the first keys while later ones are still on their way. */
+  vf sum[ROWS];
+  UNROLL for (int j = 0; j < c; j++) UNROLL for (int r = 0; r < ROWS; r++) {
+    vf p = exp2_of(x[r][j]);
+    sum[r] = j ? sum[r] + p : p;
+    store(w->p + r * BLOCK + key0 + W * j, p);
+  }
+  UNROLL for (int r = 0; r < ROWS; r++) w->sum[r0 + r] += sum[r];
+}
+
+/* O += P V for ROWS queries and the keys [first, last). */
+INLINE void add_values(work *w, const shape *s, int r0, const float *v, int64_t v_stride, int first, int last) {
+  add_product(s->o + r0 * s->width, s->width, s->width, w->p + first, 1, BLOCK, v + first * v_stride, v_stride, last - first);
+}
+
+/* The same where V holds an infinity or a NaN: only pairs that are visible. */
+RARE void add_visible_values(work *w, const shape *s, int r0, const float *v, int64_t v_stride, const uint64_t *bits) {
+  for (int r = 0; r < ROWS; r++)
+    for (uint64_t left = bits[r]; left; left &= left - 1) {
+      int key = __builtin_ctzll(left);
+      vf p = (vf)w->p[r * BLOCK + key];
+      float *o = s->o + (r0 + r) * s->width;
+      for (int n = 0; n < s->width; n += W) store(o + n, load(o + n) + p * load(v + key * v_stride + n));
+    }
+}
+
+/* ---- blocks of 64 x 64 ------------------------------------------------------------------------------------------------- */
+
+/* A block of keys and values. */
+typedef struct tile {
+  const float *k, *v;
+  int64_t v_stride;
+  int special; /* V holds an infinity or a NaN */
+  const flyi_forward_cpu *opening; /* the call, in its first block */
+} tile;
+
+/* The next block most likely follows this one: each ROWS queries fetch their share of it to the second-level cache; and in
+ * the first block, the rows of out that they will write. */
+INLINE void fetch_next(const tile *t, const shape *s, int r0) {
+  const float *k = t->k + BLOCK * s->depth + r0 / ROWS * s->fetch_k;
+  const float *v = t->v + BLOCK * t->v_stride + r0 / ROWS * s->fetch_v;
+  for (int i = 0; i < s->fetch_k; i += 16) __builtin_prefetch(k + i, 0, 2);
+  for (int i = 0; i < s->fetch_v; i += 16) __builtin_prefetch(v + i, 0, 2);
+  const flyi_forward_cpu *c = t->opening;
+  for (int i = r0; c && i < min(r0 + ROWS, c->count); i++)
+    fetch_row(row_at(c->out, c->out_stride, c->out_rows, i, c->type), c->value_dim * element_size(c->type), true);
+}
+
+INLINE void full_rows(work *w, const shape *s, const tile *t, int r0) {
+  for (int key = 0; key < BLOCK; key += CHANNELS) score(w, s, r0, t->k, 0, key, COLS, NULL);
+  add_values(w, s, r0, t->v, t->v_stride, 0, BLOCK);
+}
+
+SEPARATE void full_block(work *w, shape s, tile t, int first_row, int last_row) {
+  for (int r0 = first_row; r0 < last_row; r0 += ROWS) {
+    fetch_next(&t, &s, r0);
+    full_rows(w, &s, &t, r0);
+  }
+}
+
+/* ROWS queries that see some of the keys [first, last). */
+INLINE void partial_rows(work *w, const shape *s, const tile *t, int r0, const uint64_t *bits, int first, int last) {
+  int from = first / W * W, key = from;
+  for (; key + CHANNELS <= round_up(last, W); key += CHANNELS) score(w, s, r0, t->k, from, key, COLS, bits);
+  switch ((round_up(last, W) - key) / W) {
+#if COLS > 3
+  case 3: score(w, s, r0, t->k, from, key, 3, bits); break;
+#endif
+#if COLS > 2
+  case 2: score(w, s, r0, t->k, from, key, 2, bits); break;
+#endif
+  case 1: score(w, s, r0, t->k, from, key, 1, bits); break;
+  }
+  if (t->special) add_visible_values(w, s, r0, t->v, t->v_stride, bits);
+  else add_values(w, s, r0, t->v, t->v_stride, first, last);
+}
+
+/* A block whose visible pairs are w->bits, the first row's first; rows from last_row on have none. */
+SEPARATE void partial_block(work *w, shape s, tile t, int first_row, int last_row) {
+  for (int r0 = first_row; r0 < last_row; r0 += ROWS) {
+    const uint64_t *bits = w->bits + (r0 - first_row);
+    uint64_t some = 0, all = ~0ull;
+    for (int r = 0; r < ROWS; r++) {
+      some |= bits[r];
+      if (r0 + r < last_row) all &= bits[r];
+    }
+    fetch_next(&t, &s, r0);
+    if (!some) continue;
+    if (all == ~0ull) full_rows(w, &s, &t, r0);
+    else partial_rows(w, &s, &t, r0, bits, __builtin_ctzll(some), BLOCK - __builtin_clzll(some));
+  }
+}
+
+/* All queries against one block of keys. */
+INLINE void run_block(const flyi_forward_cpu *c, work *w, const shape *s, int64_t block, bool full, bool opening) {
+  int64_t key0 = block * BLOCK, keys = c->len_kv - key0;
+  tile t = {c->k + key0 * s->depth, c->v + key0 * c->v_stride, c->v_stride, c->special[block], opening ? c : NULL};
+  if (full && keys >= BLOCK) {
+    full_block(w, *s, t, 0, c->count);
+    return;
+  }
+  uint64_t there = keys >= BLOCK ? ~0ull : (1ull << keys) - 1;
+  for (int row = 0; row < c->count; row += BLOCK) {
+    int last = min(row + BLOCK, c->count);
+    if (full) memset(w->bits, 0xff, sizeof w->bits);
+    else c->tile(c->args, c->b, c->h, c->q0 + row, (int32_t)key0, w->bits);
+    for (int r = 0; r < BLOCK; r++) w->bits[r] &= row + r < last ? there : 0;
+    partial_block(w, *s, t, row, last);
+  }
+}
+
+/* ---- entry ------------------------------------------------------------------------------------------------------------- */
+
+INLINE void begin(const flyi_forward_cpu *c, work *w, const shape *s) {
+  int rows = round_up(c->count, ROWS);
+  memset(w->sum, 0, rows * sizeof w->sum[0]);
+  memset(w->neg_max, 0, rows * sizeof w->neg_max[0]);
+  memset(w->begun, 0, sizeof w->begun);
+  memset(s->o, 0, sizeof(float) * rows * s->width);
+  switch (c->type) {
+  case FLY_F32: pack_queries(c, w->q, s->depth, FLY_F32); break;
+  case FLY_F16: pack_queries(c, w->q, s->depth, FLY_F16); break;
+  default: pack_queries(c, w->q, s->depth, FLY_BF16); break;
+  }
+}
+
+INLINE void finish(const flyi_forward_cpu *c, work *w, const shape *s, int type) {
+  for (int r = 0; r < c->count; r++) {
+    int64_t row = c->out_rows ? c->out_rows[r] : r;
+    char *out = (char *)c->out + row * c->out_stride * element_size(type);
+    float total = sum_of(w->sum[r]);
+    bool nothing = total == 0; /* not for a NaN */
+    for (int n = 0; n < c->value_dim; n += W) {
+      vf x = load(s->o + r * s->width + n) * (1 / total);
+      store_row(type, out, n, c->value_dim, nothing ? (vf)0.f : x);
+    }
+    if (!c->lse) continue;
+    double lse = 0.69314718055994531 * ((double)__builtin_log2f(total) - w->neg_max[r]);
+    c->lse[row * c->lse_stride] = nothing ? -__builtin_inff() : (float)lse;
+  }
+}
+
+static void forward(const flyi_forward_cpu *c) {
+  work *w = c->scratch;
+  shape s = shape_of(c, w);
+  begin(c, w, &s);
+  int64_t blocks = (c->len_kv + BLOCK - 1) / BLOCK;
+  for (int64_t i = 0; i < c->run_count; i++) {
+    fly_run run = c->runs[i];
+    int64_t first = (int64_t)run.first * c->run_blocks, last = first + (int64_t)run.count * c->run_blocks;
+    if (last > blocks) last = blocks;
+    for (int64_t block = first; block < last; block++)
+      run_block(c, w, &s, block, run.kind == FLY_FULL, i == 0 && block == first);
+  }
+  switch (c->type) {
+  case FLY_F32: finish(c, w, &s, FLY_F32); break;
+  case FLY_F16: finish(c, w, &s, FLY_F16); break;
+  default: finish(c, w, &s, FLY_BF16); break;
+  }
+}
+
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+const flyi_forward_code JOIN(flyi_forward_, FLYI_ISA) = {W, scratch_size, pack, forward};

@@ -1,0 +1,92 @@
+/* block.h: what the attention kernels do with blocks of 64 rows: rows fetched through a row map, 64 rows transposed, and the
+ * product of a register block. Every matrix product of the kernels is one of `multiply`, with other operands. */
+#ifndef FLYMASK_BLOCK_H
+#define FLYMASK_BLOCK_H
+
+#include "launch.h"
+#include "rows.h"
+
+enum { BLOCK = FLYI_BLOCK };
+#define CHANNELS (COLS * W) /* lanes of a register block */
+
+INLINE int round_up(int x, int unit) { return (x + unit - 1) / unit * unit; }
+
+INLINE const char *row_at(const void *data, int64_t stride, const int32_t *rows, int i, int type) {
+  return (const char *)data + (rows ? rows[i] : i) * stride * element_size(type);
+}
+
+/* exp2_of wants NaNs without a payload in the low bits: only f32 can have one. */
+INLINE vf plain_nan(int type, vf x) { return type == FLY_F32 ? x == x ? x : (vf)__builtin_nanf("") : x; }
+
+/* NaN in a lane where x is not finite, otherwise 0: such lanes can be summed. */
+INLINE vf unless_finite(vf x) { return x * 0.f; }
+
+/* out[dim][64]: up to 64 rows, transposed and times scale; zeros for rows from count on. Returns lanes that are NaN where
+ * something was not finite. `depth` rows of out are written: dim, or a little more, with zeros. */
+INLINE vf pack_transposed(float *out, const void *data, int64_t stride, const int32_t *rows, int count, int dim, int depth,
+                          float scale, int type) {
+  static const float zeros[256]; /* a row that is not there */
+  vf check = (vf)0.f;
+  for (int i0 = 0; i0 < BLOCK; i0 += W) {
+    const char *row[W];
+    for (int i = 0; i < W; i++)
+      row[i] = i0 + i < count ? row_at(data, stride, rows, i0 + i, type) : (const char *)zeros;
+    for (int d = 0; d < depth; d += W) {
+      vf x[W];
+      UNROLL for (int i = 0; i < W; i++) {
+        x[i] = plain_nan(type, load_row(type, row[i], d, dim));
+        check += unless_finite(x[i]);
+        x[i] *= scale;
+      }
+      transpose(x, W);
+      float *at = out + d * BLOCK + i0;
+      if (d + W <= depth) {
+        UNROLL for (int i = 0; i < W; i++) store(at + i * BLOCK, x[i]);
+      } else {
+        for (int i = 0; i < depth - d; i++) store(at + i * BLOCK, x[i]);
+      }
+    }
+  }
+  return check;
+}
+
+/* sums[r][j] += sum over i < n of a[i * a_step + r * a_row] * b[i * b_step + W j], for r < ROWS, j < c */
+INLINE void multiply(vf sums[ROWS][COLS], int c, const float *a, int64_t a_step, int64_t a_row, const float *b,
+                     int64_t b_step, int n) {
+  for (int i = 0; i < n; i++, a += a_step, b += b_step) {
+    vf x[COLS];
+    UNROLL for (int j = 0; j < c; j++) x[j] = load(b + W * j);
+    UNROLL for (int r = 0; r < ROWS; r++) {
+      vf y = (vf)a[r * a_row];
+      UNROLL for (int j = 0; j < c; j++) sums[r][j] += y * x[j];
+    }
+  }
+}
+
+INLINE void add_columns(float *out, int64_t out_row, int c, const float *a, int64_t a_step, int64_t a_row, const float *b,
+                        int64_t b_step, int n) {
+  vf sums[ROWS][COLS];
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) sums[r][j] = load(out + r * out_row + W * j);
+  multiply(sums, c, a, a_step, a_row, b, b_step, n);
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) store(out + r * out_row + W * j, sums[r][j]);
+}
+
+/* The same for rows of `width` channels in memory: out[r][:] += sum over i < n of a[i * a_step + r * a_row] * b[i][:]. The
+ * last channels are shared out evenly: 5 vectors are 3 + 2 and not 4 + 1, whose few sums would wait for each other. */
+INLINE void add_product(float *out, int64_t out_row, int width, const float *a, int64_t a_step, int64_t a_row, const float *b,
+                        int64_t b_step, int n) {
+  for (int at = 0, c; at < width; at += c * W) {
+    int left = (width - at) / W;
+    c = left >= 2 * COLS ? COLS : left > COLS ? (left + 1) / 2 : left;
+    switch (c) {
+#if COLS > 2
+    case 4: add_columns(out + at, out_row, 4, a, a_step, a_row, b + at, b_step, n); break;
+    case 3: add_columns(out + at, out_row, 3, a, a_step, a_row, b + at, b_step, n); break;
+#endif
+    case 2: add_columns(out + at, out_row, 2, a, a_step, a_row, b + at, b_step, n); break;
+    default: add_columns(out + at, out_row, 1, a, a_step, a_row, b + at, b_step, n); break;
+    }
+  }
+}
+
+#endif

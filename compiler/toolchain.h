@@ -1,0 +1,21 @@
+/* toolchain.h: which clang to run (toolchain.c). */
+#ifndef FLYMASK_TOOLCHAIN_H
+#define FLYMASK_TOOLCHAIN_H
+
+#include "../runtime/runtime.h"
+
+/* The oldest clang whose textual IR (opaque pointers) and flags we know. */
+enum { FLYI_OLDEST_CLANG = 15 };
+
+typedef struct flyi_toolchain {
+  char *clang;          /* the executable's path */
+  char *resources;      /* its directory of resource headers, with a slash at the end */
+  char *environment[4]; /* all that it is to see of ours */
+} flyi_toolchain;
+
+/* options->clang (may be NULL) is a path or a name to look for in PATH; then $FLYMASK_CLANG, clang-<LLVM major>, clang. The
+ * limits in options must be set. */
+fly_status flyi_toolchain_find(const fly_compile_options *options, flyi_toolchain *out, fly_error *error);
+void flyi_toolchain_free(flyi_toolchain *tools);
+
+#endif
