@@ -50,7 +50,7 @@ static flyi_hash hash_buffer(const fly_buffer *buffer) {
 
 fly_status fly_buffer_create(fly_type type, int rank, const int64_t *shape, const void *data, fly_buffer **out,
                              fly_error *error) {
-  int64_t count;
+  int64_t count = 0;
   if (!out) return flyi_fail(error, FLY_ERROR_ARGUMENT, "out is NULL");
   *out = NULL;
   fly_status status = check_shape(type, rank, shape, &count, error);

@@ -81,15 +81,14 @@ static fly_status check_offset(const flyi_domain *d, fly_error *error) {
   return FLY_OK;
 }
 
-static fly_status check_rows(const char *name, const fly_row_map *map, const fly_geometry *g, int64_t n, int64_t b,
-                             int64_t h, fly_error *error) {
+static fly_status check_rows(const char *name, const fly_row_map *map, int64_t n, int64_t b, int64_t h,
+                             fly_error *error) {
   const int32_t *rows = map->rows + b * map->stride_batch + h * map->stride_head;
   int32_t all = 0;
   for (int64_t r = 0; r < n; r++) all |= rows[r];
   if (all >= 0) return FLY_OK;
   int64_t r = 0;
   while (rows[r] >= 0) r++;
-  (void)g;
   return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s: row %" PRId64 " of (batch %" PRId64 ", head %" PRId64 ") is %d", name, r,
                    b, h, rows[r]);
 }
@@ -120,7 +119,7 @@ static fly_status check_map(const char *name, fly_row_map *map, const fly_geomet
   *hash = flyi_hash_bytes(&chain, sizeof chain);
   for (int64_t b = 0; b < planes_b; b++) {
     for (int64_t h = 0; h < planes_h; h++) {
-      fly_status status = check_rows(name, map, g, n, b, h, error);
+      fly_status status = check_rows(name, map, n, b, h, error);
       if (status) return status;
       chain.before = *hash, chain.b = b, chain.h = h;
       chain.plane = flyi_hash_bytes(map->rows + b * map->stride_batch + h * map->stride_head, n * sizeof(int32_t));
@@ -155,18 +154,6 @@ fly_status flyi_domain_check(const fly_geometry *geometry, flyi_domain *out, fly
   return FLY_OK;
 }
 
-static void fill_slots(uint64_t *slot, const fly_bound *bound) {
-  int parameters = bound->mask->image.parameter_count, buffers = bound->mask->image.buffer_count;
-  memcpy(slot, bound->slots, bound->slot_count * sizeof *slot);
-  slot += parameters;
-  for (int i = 0; i < buffers; i++, slot += FLYI_BUFFER_SLOTS) {
-    const fly_buffer *buffer = bound->buffers[i];
-    slot[0] = (uintptr_t)buffer->data;
-    slot[1] = (uint64_t)buffer->count;
-    for (int k = 0; k < 4; k++) slot[2 + k] = (uint64_t)buffer->shape[k];
-  }
-}
-
 /* A mask that reads tokens gets a map even where the call has none. */
 static const int32_t *identity(int32_t *rows, int64_t n) {
   for (int64_t r = 0; r < n; r++) rows[r] = (int32_t)r;
@@ -192,7 +179,7 @@ fly_status flyi_mask_args_create(const fly_bound *bound, const fly_geometry *geo
   args->kv_rows = g->kv_rows.rows ? g->kv_rows.rows : identity(own + own_q, own_kv);
   args->q_stride_b = g->q_rows.stride_batch, args->q_stride_h = g->q_rows.stride_head;
   args->kv_stride_b = g->kv_rows.stride_batch, args->kv_stride_h = g->kv_rows.stride_head;
-  fill_slots(args->slots, bound);
+  memcpy(args->slots, bound->slots, bound->slot_count * sizeof(uint64_t));
   return FLY_OK;
 }
 

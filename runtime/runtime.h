@@ -147,11 +147,14 @@ struct fly_mask {
 /* Takes over bytes (also on failure) and code (zero: the runtime's own loader loads it; also on failure). */
 fly_status flyi_mask_from_image(uint8_t *bytes, size_t size, flyi_code code, bool from_cache, fly_mask **out, fly_error *error);
 
+/* The value of an argument as the parameter's slot, checked against its type. */
+fly_status flyi_parameter_slot(const flyi_parameter *parameter, const fly_arg *arg, uint64_t *slot, fly_error *error);
+
 struct fly_bound {
   atomic_int references;
   fly_mask *mask;
   int slot_count;
-  uint64_t *slots;      /* launch.h's order */
+  uint64_t *slots;      /* launch.h's order, the buffers' included */
   fly_buffer **buffers; /* as declared */
   flyi_hash hash;       /* of the mask's identity, the values and the buffers' contents */
 };
@@ -197,12 +200,15 @@ struct fly_map {
   fly_geometry geometry; /* its pointers point into memory of the map */
   flyi_hash domain;      /* flyi_domain.hash */
   fly_map_info info;
-  flyi_plane *planes;    /* [info.batch * info.heads], distinct ones may share arrays: see plane_of */
-  int32_t *plane_of;     /* which plane (b, h) of the map is */
+  flyi_plane *planes;    /* [plane_count], the distinct ones */
+  int32_t *plane_of;     /* [info.batch * info.heads]: which of them is (b, h) of the map */
   int plane_count;
   _Atomic(flyi_plane *) transposed; /* as planes; NULL until fly_map_transpose */
   void *memory;
 };
+
+/* The plane of the call's (b, h); NULL where that does not exist, or has not been transposed. */
+const flyi_plane *flyi_map_plane(const fly_map *map, fly_order order, int64_t b, int64_t h);
 
 /* ---- CPU targets (cpu.c) --------------------------------------------------------------------------------------------- */
 

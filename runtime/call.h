@@ -1,0 +1,110 @@
+/* call.h: an attention call on its way from the caller's struct to the kernels. */
+#ifndef FLYMASK_CALL_H
+#define FLYMASK_CALL_H
+
+#include "runtime.h"
+
+/* ---- the builds of templates/attn_fwd_cpu.c (cpu.c) -------------------------------------------------------------------- */
+
+extern const flyi_forward_code flyi_forward_x86_64, flyi_forward_x86_64_v3, flyi_forward_x86_64_v4;
+const flyi_forward_code *flyi_forward_code_of(flyi_isa isa);
+
+/* ---- a checked call (check_call.c, check_tensors.c) --------------------------------------------------------------------- */
+
+/* The caller's struct, complete: geometry filled in from the tensors, scale and out_rows set, strides of dimensions of 1 set to
+ * 0, a tensor's batch dimension broadcast in a ragged batch. */
+typedef struct flyi_call {
+  fly_attention c;
+  flyi_domain domain;
+  int64_t kv_heads;
+} flyi_call;
+
+/* Everything that can be wrong with a call, but for its workspace. */
+fly_status flyi_call_check(const fly_attention *call, flyi_call *out, fly_error *error);
+/* Types, shapes and strides of one tensor: shape[3] must be dim. `written`: no two elements may share memory. */
+fly_status flyi_tensor_check(const char *name, const fly_tensor *tensor, fly_type type, int64_t dim, bool written,
+                             fly_error *error);
+/* Whether two tensors may share a byte. Exact for tensors that interleave with common strides. */
+bool flyi_tensors_overlap(const fly_tensor *a, const fly_tensor *b);
+
+/* ---- what both directions use (call.c) ----------------------------------------------------------------------------------- */
+
+static inline int64_t flyi_min64(int64_t a, int64_t b) { return a < b ? a : b; }
+/* Blocks of 64 rows. */
+static inline int64_t flyi_blocks(int64_t rows) { return (rows + FLYI_BLOCK - 1) / FLYI_BLOCK; }
+/* The first row of batch entry b. */
+static inline int64_t flyi_start_of(const int32_t *cu, int64_t b) { return cu ? cu[b] : 0; }
+/* Row `row` of a plane of a tensor; the entries of a row map from `row` on, null where it is the identity. */
+char *flyi_plane_row(const fly_tensor *t, int64_t b, int64_t h, int64_t row);
+const int32_t *flyi_map_rows(const fly_row_map *map, int64_t b, int64_t h, int64_t row);
+/* Rows of the call in a plane of a tensor, over the packed sequence in a ragged batch. */
+int64_t flyi_rows_of(const fly_geometry *g, bool queries);
+
+/* A group is what shares keys and values: a (batch, key/value head) with all its query heads, or a (batch, query head) where
+ * heads have key rows of their own. */
+typedef struct flyi_group {
+  int64_t b, h, kv_head; /* h: the first of its query heads */
+} flyi_group;
+int64_t flyi_group_heads(const flyi_call *call);
+flyi_group flyi_group_of(const flyi_call *call, int64_t group_heads, int64_t g);
+
+/* Whether a row map, checked and with entries below `limit`, names a row of its tensor twice: within a (batch, head), in a
+ * ragged batch, whose tensors have one batch entry, within a head. */
+typedef struct flyi_repeat {
+  int64_t b, h, row; /* the second time */
+} flyi_repeat;
+fly_status flyi_rows_repeat(const fly_row_map *map, const fly_geometry *g, bool queries, int64_t limit, bool *repeat,
+                            flyi_repeat *where, fly_error *error);
+
+/* A map for a call that brings none. */
+fly_status flyi_call_map(const flyi_call *call, fly_map **out, fly_error *error);
+fly_status flyi_workspace_check(const fly_attention *call, int64_t need, fly_error *error);
+
+/* ---- its schedule (schedule.c) ------------------------------------------------------------------------------------------ */
+
+/* Work is done in phases of several groups. A group is what shares packed keys and values: a (batch, key/value head) with
+ * all its query heads, or a (batch, query head) where heads have key rows of their own. */
+typedef struct flyi_item {
+  int32_t head, index; /* query head of the group; which item_queries of it */
+} flyi_item;
+
+typedef struct flyi_schedule {
+  const flyi_call *call;
+  const fly_map *map;
+  const flyi_forward_code *code;
+  flyi_threads threads;
+  int workers;
+  int64_t groups, group_heads, phase_groups;
+  int64_t query_blocks, key_blocks; /* of 64, of the longest entry */
+  int64_t item_queries;             /* of one work item, all of one map tile */
+  int64_t k_floats, v_floats;       /* of a packed block; v_floats 0: V is used where it is */
+  int64_t scratch_bytes, bytes;
+  int64_t first; /* group of the current phase */
+  /* The workspace, [phase_groups] each: */
+  float *k, *v;          /* [key_blocks, ...] */
+  int32_t *needed;       /* [key_blocks + 1]: whether some query of the group sees the block */
+  uint8_t *special;      /* [key_blocks]: V holds an infinity or a NaN */
+  flyi_item *items;      /* [group_heads * query_blocks], the most expensive first */
+  int64_t *item_start;   /* [phase_groups + 1]; after prepare the counts, then their sums */
+  char *scratch;         /* [workers] */
+} flyi_schedule;
+
+/* Sizes only: the map need not exist yet. */
+void flyi_schedule_plan(flyi_schedule *s, const flyi_call *call);
+void flyi_schedule_use_map(flyi_schedule *s, const fly_map *map);
+/* Where the arrays are in `workspace`, which has s->bytes. */
+void flyi_schedule_place(flyi_schedule *s, void *workspace);
+/* Fills needed and items of the phase's group g. */
+void flyi_schedule_group(flyi_schedule *s, int64_t g);
+
+/* Group g of the call. */
+flyi_group flyi_schedule_of(const flyi_schedule *s, int64_t g);
+/* The runs that the queries from `query` on see, none where the map has no such row. */
+int64_t flyi_schedule_runs(const flyi_schedule *s, int64_t b, int64_t h, int64_t query, const fly_run **runs);
+
+/* ---- backward (backward.h), the builds of templates/attn_bwd_cpu.c (cpu.c) ------------------------------------------------ */
+
+extern const flyi_backward_code flyi_backward_x86_64, flyi_backward_x86_64_v3, flyi_backward_x86_64_v4;
+const flyi_backward_code *flyi_backward_code_of(flyi_isa isa);
+
+#endif

@@ -1,0 +1,218 @@
+/* check_call.c: an attention call is checked as a whole before anything runs, so that kernels need not doubt it, and completed:
+ * what the caller left to its default is filled in. Each refusal names the argument. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "call.h"
+
+#define REFUSE(error, ...) flyi_fail(error, FLY_ERROR_ARGUMENT, __VA_ARGS__)
+
+/* ---- objects ------------------------------------------------------------------------------------------------------------ */
+
+static fly_status check_objects(const fly_attention *c, fly_error *error) {
+  if (!c->kernel) return REFUSE(error, "kernel is NULL");
+  if (!c->bound) return REFUSE(error, "bound is NULL");
+  if (!flyi_hash_equal(c->kernel->mask->image.identity, c->bound->mask->image.identity))
+    return REFUSE(error, "bound is of mask %s, the kernel of %s (another source, or other baked parameters)",
+                  c->bound->mask->image.name, c->kernel->mask->image.name);
+  if (c->threads < 0) return REFUSE(error, "threads is %d", c->threads);
+  if (!isfinite(c->scale)) return REFUSE(error, "scale is not finite");
+  return FLY_OK;
+}
+
+static fly_status check_map(const flyi_call *call, fly_error *error) {
+  const fly_map *map = call->c.map;
+  if (!map) return FLY_OK;
+  if (!flyi_hash_equal(map->bound->hash, call->c.bound->hash))
+    return REFUSE(error, "map was built for another mask, or other parameters or buffers");
+  if (!flyi_hash_equal(map->domain, call->domain.hash))
+    return REFUSE(error, "map was built for another geometry: batch, heads, lengths, q_offset, row maps or cu_seqlens");
+  if (map->info.tile_q % FLYI_BLOCK || map->info.tile_kv % FLYI_BLOCK)
+    return REFUSE(error, "map has tiles of %" PRId64 " x %" PRId64 ": this kernel wants multiples of %d", map->info.tile_q,
+                  map->info.tile_kv, FLYI_BLOCK);
+  return FLY_OK;
+}
+
+/* ---- geometry ------------------------------------------------------------------------------------------------------------ */
+
+/* A default from the tensors where the caller gave 0. */
+static void complete_geometry(fly_attention *c) {
+  fly_geometry *g = &c->geometry;
+  g->size = sizeof *g;
+  if (!g->heads) g->heads = c->q.shape[1];
+  if (g->cu_seqlens_q || g->cu_seqlens_kv) return;
+  if (!g->batch) g->batch = c->q.shape[0];
+  if (!g->len_q) g->len_q = c->q.shape[2];
+  if (!g->len_kv) g->len_kv = c->k.shape[2];
+}
+
+static fly_status check_batch(const char *name, const fly_tensor *t, const fly_geometry *g, fly_error *error) {
+  if (g->cu_seqlens_q && t->shape[0] != 1)
+    return REFUSE(error, "%s.shape[0] is %" PRId64 ": with cu_seqlens it must be 1", name, t->shape[0]);
+  if (!g->cu_seqlens_q && t->shape[0] != g->batch)
+    return REFUSE(error, "%s.shape[0] is %" PRId64 ", geometry.batch %" PRId64, name, t->shape[0], g->batch);
+  return FLY_OK;
+}
+
+static fly_status check_heads(const fly_attention *c, fly_error *error) {
+  int64_t heads = c->geometry.heads, kv_heads = c->k.shape[1];
+  if (c->q.shape[1] != heads)
+    return REFUSE(error, "q.shape[1] is %" PRId64 ", geometry.heads %" PRId64, c->q.shape[1], heads);
+  if (c->out.shape[1] != heads)
+    return REFUSE(error, "out.shape[1] is %" PRId64 ", but q has %" PRId64 " heads", c->out.shape[1], heads);
+  if (c->v.shape[1] != kv_heads)
+    return REFUSE(error, "v.shape[1] is %" PRId64 ", but k has %" PRId64 " heads", c->v.shape[1], kv_heads);
+  if (heads && (!kv_heads || heads % kv_heads))
+    return REFUSE(error, "q has %" PRId64 " heads, k and v %" PRId64 ": they must divide", heads, kv_heads);
+  return FLY_OK;
+}
+
+static fly_status check_lse(const fly_attention *c, fly_error *error) {
+  fly_status status;
+  if (!c->lse.data) return FLY_OK;
+  if ((status = flyi_tensor_check("lse", &c->lse, FLY_F32, 1, true, error))) return status;
+  for (int i = 0; i < 3; i++)
+    if (c->lse.shape[i] != c->out.shape[i])
+      return REFUSE(error, "lse.shape[%d] is %" PRId64 ", out.shape[%d] %" PRId64, i, c->lse.shape[i], i, c->out.shape[i]);
+  return FLY_OK;
+}
+
+static fly_status check_tensors(const fly_attention *c, fly_error *error) {
+  const fly_kernel_desc *d = &c->kernel->desc;
+  const struct {
+    const char *name;
+    const fly_tensor *tensor;
+    int dim;
+  } all[] = {{"q", &c->q, d->head_dim}, {"k", &c->k, d->head_dim}, {"v", &c->v, d->value_dim}, {"out", &c->out, d->value_dim}};
+  fly_status status;
+  for (int i = 0; i < 4; i++)
+    if ((status = flyi_tensor_check(all[i].name, all[i].tensor, d->type, all[i].dim, i == 3, error)) ||
+        (status = check_batch(all[i].name, all[i].tensor, &c->geometry, error)))
+      return status;
+  if ((status = check_heads(c, error)) || (status = check_lse(c, error))) return status;
+  for (int i = 0; i < 3; i++) {
+    if (flyi_tensors_overlap(&c->out, all[i].tensor)) return REFUSE(error, "out and %s share memory", all[i].name);
+    if (flyi_tensors_overlap(&c->lse, all[i].tensor)) return REFUSE(error, "lse and %s share memory", all[i].name);
+  }
+  if (flyi_tensors_overlap(&c->out, &c->lse)) return REFUSE(error, "out and lse share memory");
+  return FLY_OK;
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------------------------- */
+
+/* Rows of the call that a row map of one (b, h) has, over the packed sequence in a ragged batch. */
+static int64_t rows_of(const fly_geometry *g, bool queries) {
+  if (queries) return g->cu_seqlens_q ? g->cu_seqlens_q[g->batch] : g->len_q;
+  return g->cu_seqlens_kv ? g->cu_seqlens_kv[g->batch] : g->len_kv;
+}
+
+/* The rows of entry b in a plane of a map: [*first, *last). */
+static void entry_rows(const fly_geometry *g, bool queries, int64_t b, int64_t *first, int64_t *last) {
+  const int32_t *cu = queries ? g->cu_seqlens_q : g->cu_seqlens_kv;
+  *first = cu ? cu[b] : 0;
+  *last = cu ? cu[b + 1] : rows_of(g, queries);
+}
+
+/* Every entry below `limit`, the rows of the tensor it indexes. */
+static fly_status check_range(const char *name, const fly_row_map *map, const fly_geometry *g, bool queries, int64_t limit,
+                              const char *tensor, fly_error *error) {
+  if (!map->rows) {
+    int64_t need = rows_of(g, queries);
+    if (g->batch && g->heads && need > limit)
+      return REFUSE(error, "the call has %" PRId64 " %s rows, but %s has %" PRId64, need, queries ? "query" : "key", tensor,
+                    limit);
+    return FLY_OK;
+  }
+  for (int64_t b = 0; b < (map->stride_batch || g->cu_seqlens_q ? g->batch : g->batch > 0); b++)
+    for (int64_t h = 0; h < (map->stride_head ? g->heads : g->heads > 0); h++) {
+      const int32_t *rows = map->rows + b * map->stride_batch + h * map->stride_head;
+      int64_t first, last;
+      entry_rows(g, queries, b, &first, &last);
+      for (int64_t r = first; r < last; r++)
+        if (rows[r] < 0 || rows[r] >= limit)
+          return REFUSE(error, "%s: row %" PRId64 " of (batch %" PRId64 ", head %" PRId64 ") is %d, but %s has %" PRId64
+                        " rows", name, r, b, h, rows[r], tensor, limit);
+    }
+  return FLY_OK;
+}
+
+/* No row of out is written twice: within a (batch, head), and in a ragged batch, whose tensors have one batch entry, within a
+ * head. */
+static fly_status check_unique(const char *name, const fly_row_map *map, const fly_geometry *g, int64_t limit,
+                               fly_error *error) {
+  if (!map->rows || !g->batch || !g->heads) return FLY_OK;
+  fly_status status = FLY_OK;
+  size_t bytes = (size_t)(limit + 7) / 8;
+  uint8_t *seen = flyi_alloc(bytes, 1);
+  if (!seen) return flyi_no_memory(error);
+  bool ragged = g->cu_seqlens_q != NULL;
+  int64_t planes_b = map->stride_batch || ragged ? g->batch : 1, planes_h = map->stride_head ? g->heads : 1;
+  for (int64_t h = 0; h < planes_h && !status; h++)
+    for (int64_t b = 0; b < planes_b && !status; b++) {
+      const int32_t *rows = map->rows + b * map->stride_batch + h * map->stride_head;
+      int64_t first, last;
+      entry_rows(g, true, b, &first, &last);
+      if (b == 0 ? h > 0 : !ragged) memset(seen, 0, bytes);
+      for (int64_t r = first; r < last && !status; r++) {
+        if (seen[rows[r] / 8] >> rows[r] % 8 & 1)
+          status = REFUSE(error, "%s: row %" PRId64 " of (batch %" PRId64 ", head %" PRId64 ") is %d for the second time, "
+                          "and no output row may be written twice", name, r, b, h, rows[r]);
+        seen[rows[r] / 8] |= (uint8_t)(1 << rows[r] % 8);
+      }
+    }
+  free(seen);
+  return status;
+}
+
+static fly_status check_out_strides(fly_row_map *map, const fly_geometry *g, fly_error *error) {
+  int64_t a, b, sum;
+  if (g->batch <= 1) map->stride_batch = 0;
+  if (g->heads <= 1) map->stride_head = 0;
+  if (map->stride_batch < 0 || map->stride_head < 0 || __builtin_mul_overflow(map->stride_batch, g->batch, &a) ||
+      __builtin_mul_overflow(map->stride_head, g->heads, &b) || __builtin_add_overflow(a, b, &sum) ||
+      sum > PTRDIFF_MAX / 8)
+    return REFUSE(error, "out_rows: strides %" PRId64 ", %" PRId64 " are negative or too large", map->stride_batch,
+                  map->stride_head);
+  return FLY_OK;
+}
+
+static fly_status check_rows(flyi_call *call, fly_error *error) {
+  fly_attention *c = &call->c;
+  const fly_geometry *g = &c->geometry;
+  const char *out_name = c->out_rows.rows ? "out_rows" : "q_rows (as out_rows is not given)";
+  fly_status status;
+  if (!c->out_rows.rows) c->out_rows = g->q_rows;
+  else if ((status = check_out_strides(&c->out_rows, g, error))) return status;
+  if ((status = check_range("q_rows", &g->q_rows, g, true, c->q.shape[2], "q", error)) ||
+      (status = check_range("kv_rows", &g->kv_rows, g, false, c->k.shape[2], "k", error)) ||
+      (status = check_range("kv_rows", &g->kv_rows, g, false, c->v.shape[2], "v", error)) ||
+      (status = check_range(out_name, &c->out_rows, g, true, c->out.shape[2], "out", error)))
+    return status;
+  return check_unique(out_name, &c->out_rows, g, c->out.shape[2], error);
+}
+
+/* ---- the whole ----------------------------------------------------------------------------------------------------------- */
+
+fly_status flyi_call_check(const fly_attention *call, flyi_call *out, fly_error *error) {
+  fly_status status;
+  fly_attention *c = &out->c;
+  *out = (flyi_call){0};
+  if (!call) return REFUSE(error, "call is NULL");
+  if (!flyi_copy_struct(c, sizeof *c, call))
+    return REFUSE(error, "call.size is %zu: set it with FLY_INIT(fly_attention)", call->size);
+  if ((status = check_objects(c, error))) return status;
+  if (c->geometry.cu_seqlens_q && c->geometry.batch == 0)
+    return REFUSE(error, "geometry.batch is 0: with cu_seqlens it must say how many sequences there are");
+  complete_geometry(c);
+  if ((status = flyi_domain_check(&c->geometry, &out->domain, error))) return status;
+  c->geometry = out->domain.geometry;
+  if ((status = check_tensors(c, error)) || (status = check_rows(out, error)) || (status = check_map(out, error)))
+    return status;
+  if (c->scale == 0) c->scale = 1 / sqrtf((float)c->kernel->desc.head_dim);
+  out->kv_heads = c->k.shape[1];
+  if (c->geometry.cu_seqlens_q)
+    c->q.stride[0] = c->k.stride[0] = c->v.stride[0] = c->out.stride[0] = c->lse.stride[0] = 0;
+  return FLY_OK;
+}

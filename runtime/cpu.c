@@ -1,0 +1,66 @@
+/* cpu.c: which vector levels of x86-64 this machine runs, and the kernels built for each. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "call.h"
+
+static const char *const names[] = {"x86-64", "x86-64-v3", "x86-64-v4"};
+
+static flyi_isa machine_best(void) {
+  bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+            __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("lzcnt") &&
+            __builtin_cpu_supports("movbe");
+  bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+            __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+            __builtin_cpu_supports("avx512vl");
+  return v4 ? FLYI_X86_64_V4 : v3 ? FLYI_X86_64_V3 : FLYI_X86_64;
+}
+
+static bool isa_named(const char *name, flyi_isa *out) {
+  for (int i = 0; i < FLYI_ISA_COUNT; i++) {
+    if (strcmp(name, names[i]) != 0) continue;
+    *out = (flyi_isa)i;
+    return true;
+  }
+  return false;
+}
+
+flyi_isa flyi_isa_best(void) {
+  flyi_isa best = machine_best(), wanted;
+  const char *limit = getenv("FLYMASK_ISA");
+  return limit && isa_named(limit, &wanted) && wanted < best ? wanted : best;
+}
+
+const char *flyi_isa_name(flyi_isa isa) { return names[isa]; }
+
+fly_status flyi_isa_parse(const char *target, flyi_isa *out, fly_error *error) {
+  flyi_isa best = flyi_isa_best();
+  *out = best;
+  if (!target || strcmp(target, "cpu") == 0) return FLY_OK;
+  if (!isa_named(target, out))
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "target %.60s: not one of x86-64, x86-64-v3, x86-64-v4", target);
+  if (*out > best)
+    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "target %s: this machine runs %s at best", target, names[best]);
+  return FLY_OK;
+}
+
+const char *const *fly_cpu_targets(void) {
+  static const char *const all[] = {"x86-64-v4", "x86-64-v3", "x86-64", NULL};
+  return all + (FLYI_X86_64_V4 - flyi_isa_best());
+}
+
+const flyi_forward_code *flyi_forward_code_of(flyi_isa isa) {
+  switch (isa) {
+  case FLYI_X86_64_V4: return &flyi_forward_x86_64_v4;
+  case FLYI_X86_64_V3: return &flyi_forward_x86_64_v3;
+  default: return &flyi_forward_x86_64;
+  }
+}
+
+const flyi_backward_code *flyi_backward_code_of(flyi_isa isa) {
+  switch (isa) {
+  case FLYI_X86_64_V4: return &flyi_backward_x86_64_v4;
+  case FLYI_X86_64_V3: return &flyi_backward_x86_64_v3;
+  default: return &flyi_backward_x86_64;
+  }
+}

@@ -1,0 +1,58 @@
+/* kernel.c: kernels: a mask, an element type, head dimensions and a target. The code of one is the mask's tile function and a
+ * build of the forward template. */
+#include <stdlib.h>
+
+#include "runtime.h"
+
+static fly_status check_desc(const fly_kernel_desc *d, fly_error *error) {
+  if (d->type != FLY_F32 && d->type != FLY_F16 && d->type != FLY_BF16)
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "desc.type is %s: kernels are for f32, f16 or bf16", fly_type_name(d->type));
+  if (d->head_dim < 1 || d->head_dim > 256)
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "desc.head_dim is %d: it must be 1 to 256", d->head_dim);
+  if (d->value_dim < 1 || d->value_dim > 256)
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "desc.value_dim is %d: it must be 1 to 256, or 0 for head_dim", d->value_dim);
+  return FLY_OK;
+}
+
+fly_status fly_kernel_create(fly_mask *mask, const fly_kernel_desc *desc, fly_kernel **out, fly_error *error) {
+  fly_kernel_desc d;
+  flyi_isa isa;
+  fly_status status;
+  if (!out) return flyi_fail(error, FLY_ERROR_ARGUMENT, "out is NULL");
+  *out = NULL;
+  if (!mask) return flyi_fail(error, FLY_ERROR_ARGUMENT, "mask is NULL");
+  if (!desc) return flyi_fail(error, FLY_ERROR_ARGUMENT, "desc is NULL");
+  if (!flyi_copy_struct(&d, sizeof d, desc))
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "desc.size is %zu: set it with FLY_INIT(fly_kernel_desc)", desc->size);
+  if (d.value_dim == 0) d.value_dim = d.head_dim;
+  if ((status = check_desc(&d, error))) return status;
+  if ((status = flyi_isa_parse(d.target ? d.target : mask->image.target, &isa, error))) return status;
+  fly_kernel *kernel = flyi_alloc(1, sizeof *kernel);
+  if (!kernel) return flyi_no_memory(error);
+  d.target = NULL;
+  kernel->references = 1;
+  kernel->mask = fly_mask_retain(mask);
+  kernel->desc = d;
+  kernel->isa = isa;
+  *out = kernel;
+  return FLY_OK;
+}
+
+fly_kernel *fly_kernel_retain(fly_kernel *kernel) {
+  if (kernel) atomic_fetch_add_explicit(&kernel->references, 1, memory_order_relaxed);
+  return kernel;
+}
+
+void fly_kernel_release(fly_kernel **slot) {
+  fly_kernel *kernel = slot ? *slot : NULL;
+  if (!kernel) return;
+  *slot = NULL;
+  if (atomic_fetch_sub_explicit(&kernel->references, 1, memory_order_acq_rel) != 1) return;
+  flyi_bytes *image = atomic_load(&kernel->image);
+  if (image) flyi_bytes_free(image);
+  free(image);
+  fly_mask_release(&kernel->mask);
+  free(kernel);
+}
+
+fly_mask *fly_kernel_mask(const fly_kernel *kernel) { return kernel ? kernel->mask : NULL; }

@@ -1,0 +1,62 @@
+/* kernel_image.c: kernels as bytes. The code of a kernel is its mask's image; the image says beside it for which element type,
+ * dimensions and vector level the kernel was made. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime.h"
+
+static flyi_bytes *make_image(const fly_kernel *kernel, fly_error *error) {
+  flyi_image image = kernel->mask->image;
+  image.kernel = kernel->desc;
+  image.kernel.target = flyi_isa_name(kernel->isa);
+  flyi_bytes *bytes = flyi_alloc(1, sizeof *bytes);
+  if (!bytes) {
+    flyi_no_memory(error);
+    return NULL;
+  }
+  if (flyi_image_write(&image, bytes, error)) {
+    free(bytes);
+    return NULL;
+  }
+  return bytes;
+}
+
+fly_status fly_kernel_image(const fly_kernel *kernel, const void **bytes, size_t *size, fly_error *error) {
+  if (!bytes || !size) return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s is NULL", bytes ? "size" : "bytes");
+  *bytes = NULL;
+  *size = 0;
+  if (!kernel) return flyi_fail(error, FLY_ERROR_ARGUMENT, "kernel is NULL");
+  /* Made once; of two threads that come first together, one throws its own away. */
+  _Atomic(flyi_bytes *) *slot = (_Atomic(flyi_bytes *) *)&kernel->image;
+  flyi_bytes *image = atomic_load_explicit(slot, memory_order_acquire);
+  if (!image) {
+    flyi_bytes *made = make_image(kernel, error);
+    if (!made) return FLY_ERROR_MEMORY;
+    if (atomic_compare_exchange_strong(slot, &image, made)) {
+      image = made;
+    } else {
+      flyi_bytes_free(made);
+      free(made);
+    }
+  }
+  *bytes = image->data;
+  *size = image->size;
+  return FLY_OK;
+}
+
+fly_status fly_kernel_load(const void *bytes, size_t size, fly_kernel **out, fly_error *error) {
+  if (!out) return flyi_fail(error, FLY_ERROR_ARGUMENT, "out is NULL");
+  *out = NULL;
+  if (!bytes) return flyi_fail(error, FLY_ERROR_ARGUMENT, "bytes is NULL");
+  uint8_t *copy = flyi_alloc(size, 1);
+  if (!copy) return flyi_no_memory(error);
+  memcpy(copy, bytes, size);
+  fly_mask *mask;
+  fly_status status = flyi_mask_from_image(copy, size, (flyi_code){0}, false, &mask, error); /* takes the copy */
+  if (status) return status;
+  fly_kernel_desc desc = mask->image.kernel;
+  if (desc.type == FLY_TYPE_NONE) status = flyi_fail(error, FLY_ERROR_IMAGE, "the image of a mask, not of a kernel");
+  else status = fly_kernel_create(mask, &desc, out, error);
+  fly_mask_release(&mask);
+  return status;
+}

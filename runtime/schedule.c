@@ -1,0 +1,142 @@
+/* schedule.c: how a call is spread over threads and memory. Input: a checked call and its map. Output: the phases' groups, the
+ * blocks of keys to pack, and the blocks of queries in an order that ends evenly.
+ *
+ * Workspace, with n = keys of the longest entry rounded up to 64, m = queries likewise, D and DV padded (launch.h):
+ *
+ *     groups a phase * (4 n (D + DV) + n / 8 + m / 8 * heads a group)  +  workers * (512 (D + DV) + 11 KiB)     bytes, about
+ *
+ * A phase has as many groups as fit in 2 MiB a worker, what a core's own cache roughly keeps, and at least one. */
+#include "call.h"
+
+enum { WORKER_BYTES = 2 << 20, COST_CLASSES = 64 };
+
+static int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
+
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* V is read in place where packing would copy it as it is. */
+static bool values_in_place(const fly_attention *c, int lanes) {
+  const fly_kernel_desc *d = &c->kernel->desc;
+  return d->type == FLY_F32 && d->value_dim % lanes == 0 && c->v.stride[2] == d->value_dim && !c->geometry.kv_rows.rows;
+}
+
+/* ---- sizes ---------------------------------------------------------------------------------------------------------------- */
+
+/* Cuts the workspace, or only measures it where s->k is to stay null. */
+static int64_t carve(int64_t *used, int64_t bytes) {
+  int64_t at = *used;
+  *used += round_up(bytes, 64);
+  return at;
+}
+
+void flyi_schedule_place(flyi_schedule *s, void *workspace) {
+  int64_t used = 0, n = s->phase_groups, keys = s->key_blocks;
+  char *base = workspace;
+  int64_t k = carve(&used, n * keys * s->k_floats * 4), v = carve(&used, n * keys * s->v_floats * 4);
+  int64_t needed = carve(&used, n * (keys + 1) * 4), special = carve(&used, n * keys);
+  int64_t items = carve(&used, n * s->group_heads * s->query_blocks * (int64_t)sizeof(flyi_item));
+  int64_t starts = carve(&used, (n + 1) * 8), scratch = carve(&used, s->workers * s->scratch_bytes);
+  s->bytes = used;
+  if (!base) return;
+  s->k = (float *)(base + k), s->v = (float *)(base + v);
+  s->needed = (int32_t *)(base + needed), s->special = (uint8_t *)(base + special);
+  s->items = (flyi_item *)(base + items), s->item_start = (int64_t *)(base + starts);
+  s->scratch = base + scratch;
+}
+
+void flyi_schedule_plan(flyi_schedule *s, const flyi_call *call) {
+  const fly_attention *c = &call->c;
+  const fly_kernel_desc *d = &c->kernel->desc;
+  *s = (flyi_schedule){.call = call, .code = flyi_forward_code_of(c->kernel->isa)};
+  s->threads = (flyi_threads){c->threads, c->parallel_for, c->parallel_user};
+  int64_t own = c->geometry.kv_rows.stride_head != 0, heads = c->geometry.heads;
+  s->group_heads = own || !heads ? 1 : heads / call->kv_heads;
+  s->groups = c->geometry.batch * (heads / s->group_heads);
+  s->query_blocks = round_up(call->domain.max_q, FLYI_BLOCK) / FLYI_BLOCK;
+  s->key_blocks = round_up(call->domain.max_kv, FLYI_BLOCK) / FLYI_BLOCK;
+  s->workers = flyi_worker_count(&s->threads, s->groups * s->group_heads * s->query_blocks);
+  s->threads.limit = s->workers; /* fixed for the call, whatever OpenMP's default becomes */
+  s->k_floats = round_up(d->head_dim, 4) * FLYI_BLOCK;
+  s->v_floats = values_in_place(c, s->code->lanes) ? 0 : round_up(d->value_dim, s->code->lanes) * FLYI_BLOCK;
+  s->scratch_bytes = round_up(s->code->scratch_size(d->head_dim, d->value_dim), 64);
+  int64_t group_bytes = s->key_blocks * (s->k_floats + s->v_floats) * 4, budget = (int64_t)s->workers * WORKER_BYTES;
+  s->phase_groups = group_bytes ? budget / group_bytes : s->groups;
+  if (s->phase_groups > s->groups) s->phase_groups = s->groups;
+  if (s->phase_groups < 1) s->phase_groups = 1;
+  flyi_schedule_place(s, NULL);
+}
+
+/* Items of 128 queries read keys from memory half as often as those of 64, as long as there are enough of them to share. */
+void flyi_schedule_use_map(flyi_schedule *s, const fly_map *map) {
+  int64_t large = s->groups * s->group_heads * ((s->query_blocks + 1) / 2);
+  s->map = map;
+  s->item_queries = map->info.tile_q % FLYI_ITEM_QUERIES == 0 && large >= 4 * s->workers ? FLYI_ITEM_QUERIES : FLYI_BLOCK;
+}
+
+/* ---- groups --------------------------------------------------------------------------------------------------------------- */
+
+flyi_group flyi_schedule_of(const flyi_schedule *s, int64_t g) {
+  int64_t heads = s->call->c.geometry.heads, each = heads / s->group_heads;
+  int64_t h = g % each * s->group_heads;
+  return (flyi_group){g / each, h, h / (heads / s->call->kv_heads)};
+}
+
+int64_t flyi_schedule_runs(const flyi_schedule *s, int64_t b, int64_t h, int64_t query, const fly_run **runs) {
+  int64_t row = query / s->map->info.tile_q;
+  int64_t count = fly_map_row(s->map, FLY_BY_QUERY, b, h, row, runs);
+  return count < 0 ? 0 : count;
+}
+
+/* Tiles that an item sees; a partial one counts as a full one. */
+static int64_t cost_of(const flyi_schedule *s, int64_t b, int64_t h, int64_t index) {
+  const fly_run *runs;
+  int64_t count = flyi_schedule_runs(s, b, h, index * s->item_queries, &runs), cost = 0;
+  for (int64_t i = 0; i < count; i++) cost += runs[i].count;
+  return cost;
+}
+
+static int class_of(int64_t cost, int64_t most) {
+  return (int)((most - cost) * (COST_CLASSES - 1) / (most ? most : 1));
+}
+
+/* Counting sort by falling cost, stable, so that neighbours with equal costs stay together and share keys in the cache. */
+static void order_items(const flyi_schedule *s, flyi_group group, int64_t each, flyi_item *items) {
+  int64_t most = 0, start[COST_CLASSES + 1] = {0};
+  for (int64_t h = 0; h < s->group_heads; h++)
+    for (int64_t i = 0; i < each; i++) {
+      int64_t cost = cost_of(s, group.b, group.h + h, i);
+      if (cost > most) most = cost;
+    }
+  for (int64_t h = 0; h < s->group_heads; h++)
+    for (int64_t i = 0; i < each; i++) start[class_of(cost_of(s, group.b, group.h + h, i), most) + 1]++;
+  for (int i = 0; i < COST_CLASSES; i++) start[i + 1] += start[i];
+  for (int64_t h = 0; h < s->group_heads; h++)
+    for (int64_t i = 0; i < each; i++)
+      items[start[class_of(cost_of(s, group.b, group.h + h, i), most)]++] = (flyi_item){(int32_t)h, (int32_t)i};
+}
+
+static void mark_needed(const flyi_schedule *s, flyi_group group, int64_t queries, int64_t key_blocks, int32_t *needed) {
+  int64_t wide = s->map->info.tile_kv / FLYI_BLOCK;
+  int64_t planes = s->map->info.heads == 1 ? 1 : s->group_heads;
+  for (int64_t i = 0; i <= key_blocks; i++) needed[i] = 0;
+  for (int64_t h = 0; h < planes; h++)
+    for (int64_t query = 0; query < queries; query += s->map->info.tile_q) {
+      const fly_run *runs;
+      int64_t count = flyi_schedule_runs(s, group.b, group.h + h, query, &runs);
+      for (int64_t i = 0; i < count; i++) { /* where runs begin and end, to be summed */
+        needed[min64(runs[i].first * wide, key_blocks)]++;
+        needed[min64(((int64_t)runs[i].first + runs[i].count) * wide, key_blocks)]--;
+      }
+    }
+  for (int64_t i = 1; i < key_blocks; i++) needed[i] += needed[i - 1];
+}
+
+void flyi_schedule_group(flyi_schedule *s, int64_t g) {
+  const fly_geometry *geometry = &s->call->c.geometry;
+  flyi_group group = flyi_schedule_of(s, s->first + g);
+  int64_t queries = flyi_len_q(geometry, group.b), each = (queries + s->item_queries - 1) / s->item_queries;
+  int64_t key_blocks = round_up(flyi_len_kv(geometry, group.b), FLYI_BLOCK) / FLYI_BLOCK;
+  mark_needed(s, group, queries, key_blocks, s->needed + g * (s->key_blocks + 1));
+  order_items(s, group, each, s->items + g * s->group_heads * s->query_blocks);
+  s->item_start[g] = each * s->group_heads;
+}
