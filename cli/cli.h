@@ -3,8 +3,8 @@
  *   commands  |  arguments  |  files, .npy, half floats  |  masks and their values  |  geometry and inputs
  *   |  time, progress, reports  |  the machine's peak  |  pictures
  *
- * Everything goes through <flymask/flymask.h>: the command is a user of the library like any other. Functions that can fail
- * return a fly_status and fill a fly_error, as the library's do. */
+ * Everything goes through <flymask/flymask.h>: the command is a user of the library like any other. Functions that
+ * can fail return a fly_status and fill a fly_error, as the library's do. */
 #ifndef FLYMASK_CLI_H
 #define FLYMASK_CLI_H
 
@@ -18,7 +18,7 @@
 
 enum { EXIT_USAGE = 2 }; /* wrong usage; EXIT_FAILURE (1) is for work that failed */
 
-/* ---- commands (one file each) ---------------------------------------------------------------------------------------- */
+/* ---- commands (one file each) ------------------------------------------------------------------------------------ */
 
 /* argv[0] is "flymask NAME". The result is the exit code; wrong usage leaves through argp. */
 int command_run(int argc, char **argv);
@@ -28,8 +28,9 @@ int command_show(int argc, char **argv);
 int command_bench(int argc, char **argv);
 int command_build(int argc, char **argv);
 int command_demo(int argc, char **argv);
+int command_list(int argc, char **argv);
 
-/* ---- arguments (args.c) ---------------------------------------------------------------------------------------------- */
+/* ---- arguments (args.c) ------------------------------------------------------------------------------------------ */
 
 typedef struct arguments {
   const char *mask;
@@ -54,15 +55,39 @@ typedef struct arguments {
 
 /* The options' keys. A command lists the options that it takes; parse_argument understands them all. */
 enum {
-  KEY_Q = 1000, KEY_K, KEY_V, KEY_LSE, KEY_ROWS, KEY_LENGTHS, KEY_BATCH, KEY_HEADS, KEY_KV_HEADS, KEY_Q_OFFSET, KEY_TILE,
-  KEY_AT, KEY_HEAD_DIM, KEY_DTYPE, KEY_SCALE, KEY_THREADS, KEY_TARGET, KEY_EMIT, KEY_JSON, KEY_SAMPLE, KEY_OUT = 'o'
+  KEY_Q = 1000,
+  KEY_K,
+  KEY_V,
+  KEY_LSE,
+  KEY_ROWS,
+  KEY_LENGTHS,
+  KEY_BATCH,
+  KEY_HEADS,
+  KEY_KV_HEADS,
+  KEY_Q_OFFSET,
+  KEY_TILE,
+  KEY_AT,
+  KEY_HEAD_DIM,
+  KEY_DTYPE,
+  KEY_SCALE,
+  KEY_THREADS,
+  KEY_TARGET,
+  KEY_EMIT,
+  KEY_JSON,
+  KEY_SAMPLE,
+  KEY_OUT = 'o'
 };
 
 #define OPTION_ROWS                                                                                                    \
-  {"rows", KEY_ROWS, "F|random:SEED", 0,                                                                               \
-   "Row map for queries and keys: row r of the call is row rows[r] of the tensors. F holds integers [N], [heads, N] or " \
-   "[batch, heads, N]; random:SEED draws one permutation for all heads", 0}
-#define OPTION_Q_OFFSET                                                                                          \
+  {"rows",                                                                                                             \
+   KEY_ROWS,                                                                                                           \
+   "F|random:SEED",                                                                                                    \
+   0,                                                                                                                  \
+   "Row map for queries and keys: row r of the call is row rows[r] of the tensors. F holds integers [N], [heads, N] "  \
+   "or "                                                                                                               \
+   "[batch, heads, N]; random:SEED draws one permutation for all heads",                                               \
+   0}
+#define OPTION_Q_OFFSET                                                                                                \
   {"q-offset", KEY_Q_OFFSET, "N|end", 0, "The mask sees q = row + N (default 0); end: N = keys - queries", 0}
 #define OPTION_LENGTHS {"lengths", KEY_LENGTHS, "NQ,NKV", 0, "Numbers of queries and keys (one number: both)", 0}
 #define OPTION_BATCH {"batch", KEY_BATCH, "B", 0, "Batch entries (default 1)", 0}
@@ -70,21 +95,22 @@ enum {
 #define OPTION_TILE {"tile", KEY_TILE, "Q,K", 0, "Tile of the map, in queries and keys (default 128,128)", 0}
 #define OPTION_THREADS {"threads", KEY_THREADS, "N", 0, "Threads at most (default: as many as OpenMP would use)", 0}
 #define OPTION_JSON {"json", KEY_JSON, NULL, 0, "Print one JSON object instead of text", 0}
-#define OPTION_HEAD_DIM \
+#define OPTION_HEAD_DIM                                                                                                \
   {"head-dim", KEY_HEAD_DIM, "D[,DV]", 0, "Dimension of queries and keys, and of values if another (1 to 256)", 0}
 #define OPTION_DTYPE {"dtype", KEY_DTYPE, "f32|f16|bf16", 0, "Element type of the tensors", 0}
 
 #define MASK_ARGUMENTS "MASK [NAME=VALUE...]"
 
-/* Parses argv for a command that takes `options` (zero-terminated). `doc` is argp's: text, "\v", text after the options.
- * Without takes_mask the command has no positional arguments. Wrong usage prints a hint and exits with EXIT_USAGE. */
+/* Parses argv for a command that takes `options` (zero-terminated). `doc` is argp's: text, "\v", text after the
+ * options. Without takes_mask the command has no positional arguments. Wrong usage prints a hint and exits with
+ * EXIT_USAGE. */
 void arguments_parse(int argc, char **argv, const struct argp_option *options, const char *doc, bool takes_mask,
                      arguments *out);
 void arguments_free(arguments *args);
 /* Wrong usage found after parsing: prints and exits as argp does. */
 void usage_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3), noreturn));
 
-/* ---- errors (report.c) ----------------------------------------------------------------------------------------------- */
+/* ---- errors (error.c) -------------------------------------------------------------------------------------------- */
 
 /* Fills *error and returns status. `file` may be NULL. */
 fly_status fail(fly_error *error, fly_status status, const char *file, const char *format, ...)
@@ -93,18 +119,20 @@ fly_status fail_memory(fly_error *error);
 /* Prints *error on stderr: FILE:LINE:COLUMN: error: MESSAGE where there is a place, else flymask: FILE: MESSAGE. */
 void print_error(const fly_error *error);
 
-/* ---- files (file.c) -------------------------------------------------------------------------------------------------- */
+/* ---- files (file.c) ---------------------------------------------------------------------------------------------- */
 
-/* Writes the parts, one after the other, to a temporary file beside `path` and renames it: readers see the old file or the
- * whole new one. A path that exists and is no regular file (a pipe, /dev/stdout) is written directly. */
+/* Writes the parts, one after the other, to a temporary file beside `path` and renames it: readers see the old file
+ * or the whole new one. A path that exists and is no regular file (a pipe, /dev/stdout) is written directly. */
 fly_status file_save(const char *path, const struct iovec *parts, int count, fly_error *error);
+/* The whole of a text file, NUL-terminated, the caller's. */
+fly_status file_read_text(const char *path, char **text, fly_error *error);
 /* Removes a directory with all that is in it. */
 void remove_tree(const char *path);
 
-/* ---- masks and their values (bind.c) --------------------------------------------------------------------------------- */
+/* ---- masks and their values (bind.c) ----------------------------------------------------------------------------- */
 
-/* The file of a MASK argument: a path, or a name (with or without .c) in $FLYMASK_MASKS (directories, separated by ':'),
- * the source tree's masks/ or the installed ones. *path is the caller's. */
+/* The file of a MASK argument: a path, or a name (with or without .c) in $FLYMASK_MASKS (directories, separated by
+ * ':'), the source tree's masks/ or the installed ones. *path is the caller's. */
 fly_status mask_find(const char *mask, char **path, fly_error *error);
 
 /* NAME=VALUE arguments, read against what a mask declares. */
@@ -131,7 +159,7 @@ typedef struct bound_mask {
 fly_status bound_mask_create(const arguments *args, bound_mask *out, fly_error *error);
 void bound_mask_free(bound_mask *mask);
 
-/* ---- geometry and inputs (geometry.c) -------------------------------------------------------------------------------- */
+/* ---- geometry and inputs (geometry.c) ---------------------------------------------------------------------------- */
 
 /* A call's geometry and the rows that it points to. */
 typedef struct call_geometry {
@@ -139,13 +167,14 @@ typedef struct call_geometry {
   int32_t *rows;
 } call_geometry;
 
-/* From lengths (-1: those of the rows, or tensor_q, tensor_kv), --rows and --q-offset. Lengths that do not fit are errors. */
+/* From lengths (-1: those of the rows, or tensor_q, tensor_kv), --rows and --q-offset. Lengths that do not fit are
+ * errors. */
 fly_status geometry_create(const arguments *args, int64_t batch, int64_t heads, int64_t tensor_q, int64_t tensor_kv,
                            call_geometry *out, fly_error *error);
 void geometry_free(call_geometry *geometry);
 
-/* count elements of `type` near a normal distribution with variance 1, the same for the same seed. The caller's; NULL: out of
- * memory. */
+/* count elements of `type` near a normal distribution with variance 1, the same for the same seed. The caller's;
+ * NULL: out of memory. */
 void *random_normal(fly_type type, int64_t count, uint64_t seed);
 
 /* f16 and bf16 by bits; to them rounds to nearest even. */
@@ -153,7 +182,7 @@ float f16_to_f32(uint16_t bits);
 uint16_t f32_to_f16(float value);
 uint16_t f32_to_bf16(float value);
 
-/* ---- time, progress, reports (timing.c, report.c) -------------------------------------------------------------------- */
+/* ---- time, progress, reports (timing.c, report.c) ---------------------------------------------------------------- */
 
 double now_ms(void);
 
@@ -166,6 +195,11 @@ typedef struct timing {
 void timing_add(timing *t, double ms);
 bool timing_enough(const timing *t, double seconds);
 double timing_median(const timing *t);
+
+/* Builds the map on fresh buffers, so that what the library keeps with a buffer is built again, and adds the time of
+ * fly_map_build. Both outputs are the caller's. (map.c) */
+fly_status map_build_once(bound_mask *mask, const fly_geometry *geometry, const fly_map_options *how, timing *time,
+                          fly_bound **bound, fly_map **map, fly_error *error);
 
 /* A line on stderr that says what is being done, only on a terminal. progress_end removes it. */
 void progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -180,14 +214,14 @@ fly_status report_end(fly_error *error);
 /* 1234567 as 1,234,567. Uses one of a few static buffers in turn. */
 const char *grouped(int64_t value);
 
-/* ---- the machine's peak (peak.c, peak_cpu.c) -------------------------------------------------------------------------- */
+/* ---- the machine's peak (peak.c, peak_cpu.c) --------------------------------------------------------------------- */
 
 /* What the peak is of: "f32 fma, 512-bit" for the widest vectors of this machine. */
 const char *peak_kind(void);
 /* One measurement of about `ms` milliseconds on `threads` threads, in GFLOP/s. */
 double peak_measure(int threads, double ms);
 
-/* ---- pictures (picture.c, font.c, tiles.c) ---------------------------------------------------------------------------- */
+/* ---- pictures (picture.c, font.c, tiles.c, panel.c) -------------------------------------------------------------- */
 
 typedef uint32_t color; /* 0xRRGGBB */
 enum { WHITE = 0xffffff, INK = 0x20242c, GREY = 0x8a8f99, LIGHT = 0xd5d8de };
@@ -206,22 +240,33 @@ void picture_text(picture *p, int x, int y, int scale, color c, const char *text
 /* The same, turned by 90 degrees: it reads downwards. */
 void picture_text_down(picture *p, int x, int y, int scale, color c, const char *text);
 int text_width(const char *text, int scale);
-enum { TEXT_HEIGHT = 7 };
+enum { TEXT_HEIGHT = 7, GLYPH_ROWS = 9 }; /* above the line; with what hangs below it */
 fly_status picture_save(const picture *p, const char *path, fly_error *error);
 
 /* The rows of a glyph, bit 4 is the leftmost column. Never NULL: what is missing is a box. */
 const uint8_t *font_glyph(char character);
 
-/* A map's plane (b, h), drawn in a square or rectangle of `width` x `height` at (x, y): keys to the right, queries down. */
+/* A map's plane (b, h), drawn in a square or rectangle of `width` x `height` at (x, y): keys to the right, queries
+ * down. */
 typedef struct tile_view {
   const fly_map *map;
   int64_t b, h, len_q, len_kv;
   bool points; /* draw the pairs inside partial tiles */
 } tile_view;
 fly_status tiles_draw(picture *p, int x, int y, int width, int height, const tile_view *view, fly_error *error);
-/* Axes around it: lengths, tick marks, names. */
-void tiles_axes(picture *p, int x, int y, int width, int height, const tile_view *view);
+/* Of a tile, or of a visible pair inside one. */
+color tiles_color(fly_tile_kind kind, bool visible);
+
+/* A view with title, axes and lines of text. It takes PANEL_LEFT + width by PANEL_TOP + height + PANEL_BOTTOM
+ * points. */
+enum { PANEL_LINES = 3, PANEL_LEFT = 110, PANEL_TOP = 112, PANEL_BOTTOM = 16 + 22 * PANEL_LINES };
+typedef struct panel {
+  char title[64], subtitle[128], lines[PANEL_LINES][96];
+  tile_view view;
+  int width, height; /* of the view */
+} panel;
+fly_status panel_draw(picture *p, int x, int y, const panel *panel, fly_error *error);
 /* The colours' meaning, in one line; its width is returned, also with p NULL. */
-int tiles_legend(picture *p, int x, int y, bool points);
+int legend_draw(picture *p, int x, int y, bool points);
 
 #endif

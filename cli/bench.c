@@ -1,0 +1,246 @@
+/* bench.c: `flymask bench`: what compiling, mapping and running a mask cost, and what share of the machine's peak
+ * the kernel reaches. Every figure is a median; the peak is measured between the kernel's runs, so that both meet
+ * the same machine. */
+#include <errno.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+static const struct argp_option options[] = {
+    OPTION_LENGTHS,
+    OPTION_BATCH,
+    {"heads", KEY_KV_HEADS, "HQ,HKV", 0, "Query heads, and key/value heads if fewer (HKV divides HQ)", 0},
+    OPTION_HEAD_DIM,
+    OPTION_DTYPE,
+    OPTION_ROWS,
+    OPTION_Q_OFFSET,
+    OPTION_TILE,
+    OPTION_THREADS,
+    OPTION_JSON,
+    {0}};
+
+static const char doc[] =
+    "Measure a mask's compilation, block map and kernel on random inputs, and the machine's peak in the same run."
+    "\v"
+    "All times are medians. compile cold: from the source's text to a callable kernel with an empty cache, clang "
+    "included; "
+    "compile cached: the same from the cache; map: the block map in a warm process; forward: one call from start to "
+    "return, "
+    "with a map at hand. A visible pair counts 2 (D + DV) flops. The peak is that of independent multiply-add chains "
+    "in "
+    "registers at the widest vectors, on as many threads.\n"
+    "\n"
+    "Examples:\n"
+    "  flymask bench causal --lengths 8192 --head-dim 64 --dtype f32 --threads 1\n"
+    "  flymask bench stochastic --lengths 4096 --rows random:1 --heads 9,3 \\\n"
+    "      --head-dim 64 --dtype f16 --json\n";
+
+typedef struct figures {
+  timing cold, cached, map, forward, peak; /* peak: GFLOP/s in the place of ms */
+  int64_t pairs;
+  int threads;
+} figures;
+
+/* ---- compiling --------------------------------------------------------------------------------------------------- */
+
+static fly_kernel_desc kernel_desc(const arguments *args) {
+  return (fly_kernel_desc){FLY_INIT(fly_kernel_desc), .type = args->type, .head_dim = args->head_dim,
+                           .value_dim = args->value_dim};
+}
+
+/* From the text to a callable kernel. */
+static fly_status compile_once(const arguments *args, const char *source, const char *name, const char *cache,
+                               timing *time, fly_error *error) {
+  fly_mask *mask = NULL;
+  fly_kernel *kernel = NULL;
+  fly_compile_options how = {FLY_INIT(fly_compile_options), .cache = cache};
+  fly_kernel_desc desc = kernel_desc(args);
+  double start = now_ms();
+  fly_status status = fly_mask_compile(source, name, &how, &mask, error);
+  if (status == FLY_OK) status = fly_kernel_create(mask, &desc, &kernel, error);
+  timing_add(time, now_ms() - start);
+  fly_kernel_release(&kernel);
+  fly_mask_release(&mask);
+  return status;
+}
+
+/* Each round has a cache of its own: the first compilation finds it empty, the second full. */
+static fly_status measure_compile(const arguments *args, const char *path, figures *out, fly_error *error) {
+  char *source = NULL, *cache = NULL;
+  char directory[] = "/tmp/flymask-bench.XXXXXX";
+  fly_status status = file_read_text(path, &source, error);
+  if (status != FLY_OK) return status;
+  if (!mkdtemp(directory)) {
+    free(source);
+    return fail(error, FLY_ERROR_IO, directory, "cannot create: %s", strerror(errno));
+  }
+  while (status == FLY_OK && !timing_enough(&out->cold, 0.5)) {
+    progress("compiling, %d", out->cold.count + 1);
+    if (asprintf(&cache, "%s/%d", directory, out->cold.count) < 0) {
+      status = fail_memory(error);
+      break;
+    }
+    status = compile_once(args, source, path, cache, &out->cold, error);
+    for (int i = 0; status == FLY_OK && i < 3; i++)
+      status = compile_once(args, source, path, cache, &out->cached, error);
+    free(cache);
+  }
+  remove_tree(directory);
+  free(source);
+  return status;
+}
+
+/* ---- running ----------------------------------------------------------------------------------------------------- */
+
+typedef struct tensors {
+  fly_tensor q, k, v, out, lse;
+} tensors;
+
+static fly_status make_tensor(fly_type type, int64_t batch, int64_t heads, int64_t length, int64_t dim, uint64_t seed,
+                              fly_tensor *out, fly_error *error) {
+  int64_t count, bytes;
+  if (__builtin_mul_overflow(batch * heads, length, &count) || __builtin_mul_overflow(count, dim, &count) ||
+      __builtin_mul_overflow(count, 4, &bytes))
+    return fail_memory(error);
+  void *data = random_normal(type, count, seed);
+  *out = fly_tensor_dense(data, type, batch, heads, length, dim);
+  return data ? FLY_OK : fail_memory(error);
+}
+
+static fly_status make_tensors(const arguments *args, const fly_geometry *g, tensors *t, fly_error *error) {
+  int64_t kv_heads = args->kv_heads ? args->kv_heads : args->heads;
+  fly_status status = make_tensor(args->type, g->batch, g->heads, g->len_q, args->head_dim, 1, &t->q, error);
+  if (status == FLY_OK)
+    status = make_tensor(args->type, g->batch, kv_heads, g->len_kv, args->head_dim, 2, &t->k, error);
+  if (status == FLY_OK)
+    status = make_tensor(args->type, g->batch, kv_heads, g->len_kv, args->value_dim, 3, &t->v, error);
+  if (status == FLY_OK)
+    status = make_tensor(args->type, g->batch, g->heads, g->len_q, args->value_dim, 4, &t->out, error);
+  if (status == FLY_OK) status = make_tensor(FLY_F32, g->batch, g->heads, g->len_q, 1, 5, &t->lse, error);
+  return status;
+}
+
+static void free_tensors(tensors *t) {
+  free(t->q.data);
+  free(t->k.data);
+  free(t->v.data);
+  free(t->out.data);
+  free(t->lse.data);
+}
+
+/* The kernel and the peak in turn; the first run warms up. */
+static fly_status measure_forward(const fly_attention *call, figures *out, fly_error *error) {
+  fly_status status = fly_attention_forward(call, error);
+  while (status == FLY_OK && !timing_enough(&out->forward, 1.0)) {
+    progress("running the kernel, %d", out->forward.count + 1);
+    double start = now_ms();
+    status = fly_attention_forward(call, error);
+    timing_add(&out->forward, now_ms() - start);
+    if (out->peak.count < 50) timing_add(&out->peak, peak_measure(out->threads, 20));
+  }
+  return status;
+}
+
+static fly_status measure_call(const arguments *args, bound_mask *mask, const fly_geometry *geometry, figures *out,
+                               fly_error *error) {
+  fly_kernel *kernel = NULL;
+  fly_kernel_desc desc = kernel_desc(args);
+  fly_bound *bound = NULL;
+  fly_map *map = NULL;
+  tensors t = {0};
+  fly_map_options how = {FLY_INIT(fly_map_options), .tile_q = args->tile_q, .tile_kv = args->tile_kv,
+                         .threads = args->threads};
+  timing warm_up = {0};
+  fly_status status = map_build_once(mask, geometry, &how, &warm_up, &bound, &map, error);
+  while (status == FLY_OK && !timing_enough(&out->map, 0.5)) {
+    progress("building the map, %d", out->map.count + 1);
+    fly_map_release(&map);
+    fly_bound_release(&bound);
+    status = map_build_once(mask, geometry, &how, &out->map, &bound, &map, error);
+  }
+  progress("counting visible pairs");
+  if (status == FLY_OK) status = fly_map_visible_pairs(map, &out->pairs, error);
+  progress("making inputs");
+  if (status == FLY_OK) status = make_tensors(args, geometry, &t, error);
+  if (status == FLY_OK) status = fly_kernel_create(mask->mask, &desc, &kernel, error);
+  if (status == FLY_OK) {
+    fly_attention call = {FLY_INIT(fly_attention),
+                          .kernel = kernel,
+                          .bound = bound,
+                          .map = map,
+                          .geometry = *geometry,
+                          .q = t.q,
+                          .k = t.k,
+                          .v = t.v,
+                          .out = t.out,
+                          .lse = t.lse,
+                          .threads = args->threads};
+    status = measure_forward(&call, out, error);
+  }
+  free_tensors(&t);
+  fly_kernel_release(&kernel);
+  fly_map_release(&map);
+  fly_bound_release(&bound);
+  return status;
+}
+
+/* ---- printing ---------------------------------------------------------------------------------------------------- */
+
+static double gflops(const arguments *args, const figures *f) {
+  double ms = timing_median(&f->forward);
+  return ms > 0 ? 2.0 * (args->head_dim + args->value_dim) * (double)f->pairs / ms * 1e-6 : 0;
+}
+
+static fly_status print_json(const arguments *args, const figures *f, fly_error *error) {
+  double peak = timing_median(&f->peak), rate = gflops(args, f);
+  return report_json(json_pack("{sf sf sf sf sI sf sf ss sf si}", "compile_cold_ms", timing_median(&f->cold),
+                               "compile_cached_ms", timing_median(&f->cached), "map_ms", timing_median(&f->map),
+                               "forward_ms", timing_median(&f->forward), "visible_pairs", (json_int_t)f->pairs,
+                               "gflops", rate, "peak_gflops", peak, "peak_kind", peak_kind(), "peak_ratio",
+                               peak > 0 ? rate / peak : 0, "threads", f->threads),
+                     error);
+}
+
+static void print_text(const arguments *args, const figures *f) {
+  double peak = timing_median(&f->peak), rate = gflops(args, f);
+  report_line("compile, cold", "%.2f ms", timing_median(&f->cold));
+  report_line("compile, cached", "%.2f ms", timing_median(&f->cached));
+  report_line("map", "%.3f ms", timing_median(&f->map));
+  report_line("forward", "%.3f ms", timing_median(&f->forward));
+  report_line("visible pairs", "%s", grouped(f->pairs));
+  report_line("rate", "%.1f GFLOP/s", rate);
+  report_line("peak", "%.1f GFLOP/s (%s, %d thread%s)", peak, peak_kind(), f->threads, f->threads == 1 ? "" : "s");
+  report_line("share of the peak", "%.2f", peak > 0 ? rate / peak : 0);
+}
+
+int command_bench(int argc, char **argv) {
+  arguments args;
+  arguments_parse(argc, argv, options, doc, true, &args);
+  if (args.len_q < 0) usage_error(argv[0], "--lengths NQ,NKV is missing");
+  if (!args.head_dim) usage_error(argv[0], "--head-dim D[,DV] is missing");
+  if (!args.type) usage_error(argv[0], "--dtype f32|f16|bf16 is missing");
+  bound_mask mask = {0};
+  call_geometry call = {0};
+  fly_error error;
+  figures *f = calloc(1, sizeof *f);
+  fly_status status = f ? FLY_OK : fail_memory(&error);
+  if (f) f->threads = args.threads ? args.threads : omp_get_max_threads();
+  if (status == FLY_OK) status = geometry_create(&args, args.batch, args.heads, 0, 0, &call, &error);
+  if (status == FLY_OK) status = bound_mask_create(&args, &mask, &error);
+  if (status == FLY_OK) status = measure_compile(&args, mask.path, f, &error);
+  if (status == FLY_OK) status = measure_call(&args, &mask, &call.geometry, f, &error);
+  progress_end();
+  if (status == FLY_OK && args.json)
+    status = print_json(&args, f, &error);
+  else if (status == FLY_OK)
+    print_text(&args, f);
+  if (status == FLY_OK) status = report_end(&error);
+  if (status != FLY_OK) print_error(&error);
+  bound_mask_free(&mask);
+  geometry_free(&call);
+  free(f);
+  arguments_free(&args);
+  return status == FLY_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+}

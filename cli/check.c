@@ -1,0 +1,112 @@
+/* check.c: `flymask check`: compiles and verifies a mask and says what it declares and reads. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+static const struct argp_option options[] = {{0}};
+
+static const char doc[] = "Compile and verify a mask, and say what it reads, its parameters with their defaults, and "
+                          "its buffers. An error is "
+                          "printed as FILE:LINE:COLUMN. Values that are given are checked too."
+                          "\v"
+                          "Examples:\n"
+                          "  flymask check masks/causal.c\n"
+                          "  flymask check sliding_window left=255 right=0\n"
+                          "  flymask check document doc=documents.npy\n";
+
+static void format_default(const fly_parameter_info *info, char text[64]) {
+  if (info->type == FLY_F32 || info->type == FLY_F64)
+    snprintf(text, 64, "%.9g", info->value.real);
+  else if (info->type == FLY_BOOL)
+    snprintf(text, 64, "%s", info->value.integer ? "true" : "false");
+  else if (info->type == FLY_U64)
+    snprintf(text, 64, "%llu", (unsigned long long)info->value.integer);
+  else
+    snprintf(text, 64, "%lld", (long long)info->value.integer);
+}
+
+static void print_reads(const fly_mask_info *info) {
+  const struct {
+    bool reads;
+    const char *name;
+  } all[] = {{info->reads_b, "b"},
+             {info->reads_h, "h"},
+             {info->reads_q, "q"},
+             {info->reads_kv, "kv"},
+             {info->reads_token_q, "token_q"},
+             {info->reads_token_kv, "token_kv"},
+             {info->reads_len_q, "len_q"},
+             {info->reads_len_kv, "len_kv"}};
+  printf("reads     ");
+  bool any = false;
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    if (!all[i].reads) continue;
+    printf("%s%s", any ? ", " : "", all[i].name);
+    any = true;
+  }
+  puts(any ? "" : "nothing");
+}
+
+static void print_info(const char *path, const fly_mask_info *info) {
+  printf("%s: ok\n", path);
+  print_reads(info);
+  for (int i = 0; i < info->parameter_count; i++) {
+    char value[64];
+    format_default(&info->parameters[i], value);
+    printf("parameter %s %s = %s\n", fly_type_name(info->parameters[i].type), info->parameters[i].name, value);
+  }
+  for (int i = 0; i < info->buffer_count; i++) {
+    const fly_buffer_info *buffer = &info->buffers[i];
+    printf("buffer    %s %s, %d dimension%s\n", fly_type_name(buffer->type), buffer->name, buffer->rank,
+           buffer->rank == 1 ? "" : "s");
+  }
+}
+
+/* Binds the given values; buffers that are not given are stood in for by empty ones. */
+static fly_status check_values(fly_mask *mask, const bindings *values, fly_error *error) {
+  static const int64_t nothing[4];
+  const fly_mask_info *info = fly_mask_get_info(mask);
+  size_t count = (size_t)values->count, most = count + (size_t)info->buffer_count + 1;
+  fly_arg *args = calloc(most, sizeof *args);
+  fly_bound *bound = NULL;
+  fly_status status = args ? FLY_OK : fail_memory(error);
+  if (args && count) memcpy(args, values->args, sizeof *args * count);
+  for (int i = 0; status == FLY_OK && i < info->buffer_count; i++) {
+    const fly_buffer_info *buffer = &info->buffers[i];
+    bool given = false;
+    for (int j = 0; j < values->count; j++) given |= strcmp(values->args[j].name, buffer->name) == 0;
+    if (given) continue;
+    fly_buffer *empty;
+    status = fly_buffer_create(buffer->type, buffer->rank, nothing, NULL, &empty, error);
+    if (status == FLY_OK) args[count++] = FLY_CAPTURE(buffer->name, empty);
+  }
+  if (status == FLY_OK) status = fly_mask_bind(mask, args, (int)count, &bound, error);
+  for (size_t i = (size_t)values->count; i < count; i++) fly_buffer_release(&args[i].buffer);
+  fly_bound_release(&bound);
+  free(args);
+  return status;
+}
+
+int command_check(int argc, char **argv) {
+  arguments args;
+  arguments_parse(argc, argv, options, doc, true, &args);
+  char *path = NULL;
+  fly_mask *mask = NULL;
+  bindings values = {0};
+  fly_error error;
+  fly_status status = mask_find(args.mask, &path, &error);
+  if (status == FLY_OK) status = fly_mask_compile_file(path, NULL, &mask, &error);
+  if (status == FLY_OK) status = bindings_read(fly_mask_get_info(mask), &args, &values, &error);
+  if (status == FLY_OK) status = check_values(mask, &values, &error);
+  if (status == FLY_OK) {
+    print_info(path, fly_mask_get_info(mask));
+    status = report_end(&error);
+  }
+  if (status != FLY_OK) print_error(&error);
+  bindings_free(&values);
+  fly_mask_release(&mask);
+  free(path);
+  arguments_free(&args);
+  return status == FLY_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,33 @@
+/* peak_cpu.c: the template of the peak measurement: independent chains of multiply-add in registers, at the vectors
+ * of one ISA. Its symbols end in FLYI_ISA: cli_peak_... runs some rounds and cli_peak_flops_... says how many flops
+ * a round has. */
+#include <stdint.h>
+
+#define PASTE(a, b) a##b
+#define NAME(a, b) PASTE(a, b)
+
+/* As many chains as registers allow: two multiply-add units with a latency of 4 or 5 need 10 of them. */
+#if defined(__AVX512F__)
+enum { LANES = 16, CHAINS = 24 };
+#elif defined(__AVX2__)
+enum { LANES = 8, CHAINS = 12 };
+#else
+enum { LANES = 4, CHAINS = 12 };
+#endif
+
+typedef float vec __attribute__((ext_vector_type(LANES)));
+
+double NAME(cli_peak_flops_, FLYI_ISA)(void) { return 2.0 * LANES * CHAINS; }
+
+/* The multiplier is the caller's, so that nothing can be folded. With |factor| < 1 the values stay finite and
+ * normal. */
+float NAME(cli_peak_, FLYI_ISA)(int64_t rounds, float factor, float term) {
+  vec chain[CHAINS], a = factor, b = term, sum = 0;
+  for (int i = 0; i < CHAINS; i++) chain[i] = (float)i;
+  for (int64_t round = 0; round < rounds; round++) {
+#pragma clang loop unroll(full)
+    for (int i = 0; i < CHAINS; i++) chain[i] = chain[i] * a + b;
+  }
+  for (int i = 0; i < CHAINS; i++) sum += chain[i];
+  return sum[0];
+}
