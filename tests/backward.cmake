@@ -1,0 +1,2 @@
+# Backward attention against the double-precision oracle and central differences.
+flymask_test(backward_shapes)

@@ -1,0 +1,6 @@
+# What a user gets: exported symbols, dependencies, an installation that other projects can build with.
+add_test(NAME package.symbols COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/package/symbols.sh
+  $<TARGET_FILE:flymask_shared> $<TARGET_FILE:flymask_runtime_shared> $<TARGET_FILE:flymask_static> $<TARGET_FILE:flymask_runtime_static>)
+add_test(NAME package.install COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/package/install.sh
+  ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR} ${CMAKE_C_COMPILER} "${CMAKE_C_FLAGS} $<$<BOOL:${FLYMASK_SANITIZE}>:-fsanitize=${FLYMASK_SANITIZE}>")
+set_tests_properties(package.symbols package.install PROPERTIES LABELS quick TIMEOUT 300)

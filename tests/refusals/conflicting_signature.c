@@ -1,0 +1,3 @@
+// 3:6: conflicting types for 'mask'
+#include <flymask/mask.h>
+bool mask(int q, int kv) { return q > kv; }

@@ -1,0 +1,4 @@
+// 3:1: the constant tables take more than 1048576 bytes; capture a buffer by FLY_BUFFER instead
+#include <flymask/mask.h>
+static const char table[1L << 60];
+bool mask(int b, int h, int q, int kv) { return table[q] > kv; }

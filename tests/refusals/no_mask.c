@@ -1,0 +1,3 @@
+// 0:0: the source defines no function bool mask(int b, int h, int q, int kv), or a static one
+#include <flymask/mask.h>
+bool mask2(int b, int h, int q, int kv) { return q > kv; }

@@ -1,0 +1,3 @@
+// 3:49: call to undeclared function 'system'...
+#include <flymask/mask.h>
+bool mask(int b, int h, int q, int kv) { return system(q); }

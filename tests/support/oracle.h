@@ -1,0 +1,30 @@
+/* oracle.h: attention in double precision, pair by pair, as the formula says it: the reference of the kernel tests.
+ *
+ * It reads the call's description (tensors, geometry, row maps) and a predicate, and shares no code with the library. */
+#ifndef TEST_ORACLE_H
+#define TEST_ORACLE_H
+
+#include "support.h"
+
+/* Whether position q (offset added) sees position kv in batch entry b, query head h. */
+typedef bool oracle_predicate(void *context, int b, int h, int q, int kv);
+
+typedef struct oracle_row {
+  double out[256], lse;
+  double tolerance;     /* of an f32 kernel, without the rounding to the output's type */
+  double lse_tolerance;
+} oracle_row;
+
+/* Row `row` of (b, h). An infinite score or a NaN that the query sees gives NaN; a score of -infinity counts as masked. The
+ * call's geometry must be complete. */
+void oracle_attend(const fly_attention *call, oracle_predicate *see, void *context, int64_t b, int64_t h, int64_t row,
+                   oracle_row *result);
+
+/* Element i of a row of a tensor as a double; storing rounds to nearest. */
+double oracle_get(const fly_tensor *t, int64_t b, int64_t h, int64_t row, int64_t i);
+void oracle_set(const fly_tensor *t, int64_t b, int64_t h, int64_t row, int64_t i, double x);
+
+/* Compares everything the call wrote; rows that it must not write have to hold `untouched`. Fails the test with `what`. */
+void oracle_check(const fly_attention *call, oracle_predicate *see, void *context, double untouched, const char *what);
+
+#endif

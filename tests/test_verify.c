@@ -1,0 +1,613 @@
+/* From clang's IR to the symbolic form: what is refused, with its place and its golden text; what remains is only what
+ * compiler.h promises; and it means what the source means. */
+#include <dirent.h>
+#include <unistd.h>
+
+#include <llvm-c/Analysis.h>
+
+#include "compiled.h"
+#include "compiler/verify.h"
+
+/* ---- Help ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct verified {
+  LLVMContextRef context;
+  LLVMModuleRef module;
+  flyi_declarations declarations;
+} verified;
+
+static fly_status verify(const char *source, const char *name, verified *out, fly_error *error) {
+  flyi_bytes ir;
+  *out = (verified){0};
+  *error = (fly_error){0};
+  fly_status status = flyi_frontend(source, name, NULL, &ir, error);
+  if (status) return status;
+  out->context = flyi_context_create();
+  status = flyi_verify(out->context, (flyi_section){ir.data, ir.size}, name, &out->module, &out->declarations, error);
+  flyi_bytes_free(&ir);
+  ck_assert_int_eq(status == FLY_OK, out->module != NULL);
+  return status;
+}
+
+static void release(verified *v) {
+  flyi_declarations_free(&v->declarations);
+  if (v->module) LLVMDisposeModule(v->module);
+  if (v->context) LLVMContextDispose(v->context);
+  *v = (verified){0};
+}
+
+static char *read_file(const char *directory, const char *name) {
+  char path[512];
+  snprintf(path, sizeof path, "%s/%s", directory, name);
+  FILE *file = fopen(path, "r");
+  ck_assert_msg(file != NULL, "%s", path);
+  char *text = calloc(1, 1 << 20);
+  ck_assert_uint_lt(fread(text, 1, (1 << 20) - 1, file), (1 << 20) - 1);
+  fclose(file);
+  return text;
+}
+
+static int compare_names(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+/* The names of the .c files of a directory, sorted. */
+static int list_sources(const char *directory, char *names[], int most) {
+  DIR *d = opendir(directory);
+  int count = 0;
+  ck_assert_msg(d != NULL, "%s", directory);
+  for (struct dirent *e; (e = readdir(d)) && count < most;) {
+    size_t size = strlen(e->d_name);
+    if (size > 2 && !strcmp(e->d_name + size - 2, ".c")) names[count++] = strdup(e->d_name);
+  }
+  closedir(d);
+  qsort(names, (size_t)count, sizeof *names, compare_names);
+  return count;
+}
+
+/* ---- Refusals ------------------------------------------------------------------------------------------------------- */
+
+/* The first line of each file of refusals/ is "// LINE:COLUMN: MESSAGE"; a message that ends with ... is the beginning of
+ * one of clang's. */
+static void check_refusal(const char *name, const char *source) {
+  int line, column, size;
+  char golden[1024];
+  verified v;
+  fly_error error;
+  ck_assert_msg(sscanf(source, "// %d:%d: %n", &line, &column, &size) == 2, "%s has no golden line", name);
+  snprintf(golden, sizeof golden, "%.*s", (int)strcspn(source + size, "\n"), source + size);
+  fly_status status = verify(source, name, &v, &error);
+  size_t end = strlen(golden);
+  if (end > 3 && !strcmp(golden + end - 3, "...") && strlen(error.message) > end - 3) error.message[end - 3] = golden[end - 3] = 0;
+  ck_assert_msg(status == FLY_ERROR_SOURCE, "%s: %s %s", name, fly_status_name(status), error.message);
+  ck_assert_str_eq(error.file, name);
+  ck_assert_msg(error.line == line && error.column == column, "%s: %d:%d: %s", name, error.line, error.column, error.message);
+  ck_assert_msg(!strcmp(error.message, golden), "%s:\nexpected %s\ngot      %s", name, golden, error.message);
+  ck_assert_int_eq(v.declarations.parameter_count + v.declarations.buffer_count, 0);
+  release(&v);
+}
+
+START_TEST(refusals_have_their_golden_texts) {
+  const char *directory = FLYMASK_SOURCE "/tests/refusals";
+  char *names[256];
+  int count = list_sources(directory, names, 256);
+  ck_assert_int_ge(count, 90);
+  for (int i = 0; i < count; i++) {
+    char *source = read_file(directory, names[i]);
+    check_refusal(names[i], source);
+    free(source);
+    free(names[i]);
+  }
+}
+END_TEST
+
+/* Sources made here because they are long. */
+START_TEST(what_is_too_large_is_refused_in_time) {
+  const size_t most = 1 << 20;
+  char *source = malloc(most + 1);
+  static const struct {
+    const char *head, *part, *tail;
+    size_t parts;
+    fly_status status;
+  } cases[] = {
+      {"#include <flymask/mask.h>\nbool mask(int b, int h, int q, int kv) { return q", " + q * kv", "; }\n", 4000, FLY_ERROR_SOURCE},
+      {"#include <flymask/mask.h>\nbool mask(int b, int h, int q, int kv) { int x = q;\n", "if (x > kv) x++;\n", "return x; }\n", 10000, FLY_ERROR_SOURCE},
+      {"#include <flymask/mask.h>\nbool mask(int b, int h, int q, int kv) { return ", "(", "q; }\n", 1000000, FLY_ERROR_SOURCE},
+      {"", "\n", "#include <flymask/mask.h>\nbool mask(int b, int h, int q, int kv) { return q; }\n", 1000000, FLY_OK},
+      {"#include <flymask/mask.h>\nbool mask(int b, int h, int q, int kv) { return q", "+1", "; }\n", 400000, FLY_ERROR_TOOL}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    verified v;
+    fly_error error;
+    char *at = stpcpy(source, cases[i].head);
+    for (size_t k = 0; k < cases[i].parts; k++) at = stpcpy(at, cases[i].part);
+    stpcpy(at, cases[i].tail);
+    fly_status status = verify(source, "large.c", &v, &error);
+    ck_assert_msg(status == cases[i].status, "case %zu: %s: %s", i, fly_status_name(status), error.message);
+    release(&v);
+  }
+  free(source);
+}
+END_TEST
+
+/* ---- Declarations --------------------------------------------------------------------------------------------------- */
+
+START_TEST(declarations_come_in_the_order_of_the_source) {
+  static const struct {
+    const char *name;
+    fly_type type;
+    uint64_t value;
+  } parameters[] = {{"p_int", FLY_I32, (uint64_t)-7},
+                    {"p_unsigned", FLY_U32, 4294967289u},
+                    {"p_char", FLY_I8, (uint64_t)-1},
+                    {"p_uchar", FLY_U8, 255},
+                    {"p_short", FLY_I16, (uint64_t)-32768},
+                    {"p_ushort", FLY_U16, 65535},
+                    {"p_long", FLY_I64, (uint64_t)INT64_MIN},
+                    {"p_ulonglong", FLY_U64, UINT64_MAX},
+                    {"p_int8", FLY_I8, 127},
+                    {"p_size", FLY_U64, 0},
+                    {"p_bool", FLY_BOOL, 1},
+                    {"p_float", FLY_F32, 0xBFC00000},
+                    {"p_double", FLY_F64, 0x4004000000000000},
+                    {"p_const", FLY_I32, 5},
+                    {"p_mine", FLY_U16, 9},
+                    {"p_enum", FLY_U32, 2}};
+  static const struct {
+    const char *name;
+    fly_type type;
+    int rank;
+  } buffers[] = {{"b_int", FLY_I32, 1}, {"b_bool", FLY_BOOL, 2}, {"b_float", FLY_F32, 4}, {"b_u8", FLY_U8, 3}, {"b_i64", FLY_I64, 1}};
+  verified v;
+  fly_error error;
+  ck_fly_ok(verify("#include <flymask/mask.h>\n"
+                   "typedef unsigned short mine; enum kind { A, B, C };\n"
+                   "FLY_PARAM(int, p_int, -7); FLY_PARAM(unsigned, p_unsigned, -7); FLY_PARAM(char, p_char, 255);\n"
+                   "FLY_BUFFER(int, b_int, 1);\n"
+                   "FLY_PARAM(unsigned char, p_uchar, -1); FLY_PARAM(short, p_short, -32768);\n"
+                   "FLY_PARAM(uint16_t, p_ushort, 65535);\nFLY_PARAM(long, p_long, INT64_MIN);\n"
+                   "FLY_PARAM(unsigned long long, p_ulonglong, -1); FLY_PARAM(int8_t, p_int8, INT8_MAX);\n"
+                   "FLY_BUFFER(bool, b_bool, 2); FLY_BUFFER(float, b_float, 4);\n"
+                   "FLY_PARAM(size_t, p_size, 0); FLY_PARAM(bool, p_bool, 7); FLY_PARAM(float, p_float, -1.5);\n"
+                   "FLY_PARAM(double, p_double, 2.5f); FLY_PARAM(const int, p_const, sizeof(int) + 1);\n"
+                   "FLY_PARAM(mine, p_mine, 9);\nFLY_PARAM(enum kind, p_enum, C);\n"
+                   "FLY_BUFFER(uint8_t, b_u8, 3);\nFLY_BUFFER(const int64_t, b_i64, 1);\n"
+                   "bool mask(int b, int h, int q, int kv) { return q > kv + p_const; }\n",
+                   "declared.c", &v, &error),
+            error);
+  ck_assert_int_eq(v.declarations.parameter_count, sizeof parameters / sizeof *parameters);
+  for (int i = 0; i < v.declarations.parameter_count; i++) {
+    const flyi_parameter *p = &v.declarations.parameters[i];
+    ck_assert_str_eq(p->name, parameters[i].name);
+    ck_assert_msg(p->type == parameters[i].type, "%s is %s", p->name, fly_type_name(p->type));
+    ck_assert_msg(p->value == parameters[i].value, "%s is %lx", p->name, p->value);
+    ck_assert(!p->baked);
+  }
+  ck_assert_int_eq(v.declarations.buffer_count, sizeof buffers / sizeof *buffers);
+  for (int i = 0; i < v.declarations.buffer_count; i++) {
+    ck_assert_str_eq(v.declarations.buffers[i].name, buffers[i].name);
+    ck_assert_int_eq(v.declarations.buffers[i].type, buffers[i].type);
+    ck_assert_int_eq(v.declarations.buffers[i].rank, buffers[i].rank);
+  }
+  release(&v);
+}
+END_TEST
+
+/* ---- The symbolic form ---------------------------------------------------------------------------------------------- */
+
+static const char *name_of(LLVMValueRef value) {
+  size_t size;
+  return LLVMGetValueName2(value, &size);
+}
+
+static void check_globals(LLVMModuleRef module) {
+  for (LLVMValueRef g = LLVMGetFirstGlobal(module); g; g = LLVMGetNextGlobal(g)) {
+    ck_assert_msg(LLVMIsGlobalConstant(g), "%s", name_of(g));
+    if (!LLVMIsDeclaration(g)) continue; /* a table */
+    ck_assert_msg(!strncmp(name_of(g), "fly.", 4), "%s", name_of(g));
+    for (LLVMUseRef use = LLVMGetFirstUse(g); use; use = LLVMGetNextUse(use)) /* used by loads alone */
+      ck_assert_msg(LLVMIsALoadInst(LLVMGetUser(use)) != NULL, "%s", name_of(g));
+  }
+  ck_assert_ptr_null(LLVMGetFirstGlobalAlias(module));
+  ck_assert_ptr_null(LLVMGetFirstGlobalIFunc(module));
+  for (LLVMValueRef f = LLVMGetFirstFunction(module); f; f = LLVMGetNextFunction(f)) {
+    bool known = !strncmp(name_of(f), "fly_token_", 10) || !strncmp(name_of(f), "fly_len_", 8) || !strncmp(name_of(f), "llvm.", 5);
+    ck_assert_msg(LLVMIsDeclaration(f) ? known : !strcmp(name_of(f), "mask"), "%s", name_of(f));
+  }
+}
+
+static void check_instruction(LLVMValueRef i) {
+  LLVMOpcode opcode = LLVMGetInstructionOpcode(i);
+  switch (opcode) {
+  case LLVMAdd: case LLVMSub: case LLVMMul: case LLVMShl: ck_assert(!LLVMGetNSW(i) && !LLVMGetNUW(i)); break;
+  case LLVMUDiv: case LLVMSDiv: case LLVMLShr: case LLVMAShr: ck_assert(!LLVMGetExact(i)); break;
+  case LLVMGetElementPtr: ck_assert(!LLVMIsInBounds(i)); break;
+  case LLVMZExt: ck_assert(!LLVMGetNNeg(i)); break;
+  case LLVMPtrToInt: case LLVMIntToPtr: case LLVMUnreachable: case LLVMFPToSI: case LLVMFPToUI:
+    ck_abort_msg("opcode %d", opcode);
+  case LLVMPHI: ck_assert_int_ne(LLVMGetTypeKind(LLVMTypeOf(i)), LLVMPointerTypeKind); break;
+  case LLVMLoad: ck_assert(!LLVMGetVolatile(i)); break;
+  case LLVMStore: {
+    LLVMValueRef to = LLVMGetOperand(i, 1);
+    while (LLVMIsAGetElementPtrInst(to)) to = LLVMGetOperand(to, 0);
+    ck_assert_ptr_nonnull(LLVMIsAAllocaInst(to));
+    break;
+  }
+  default: break;
+  }
+  for (int k = 0; k < LLVMGetNumOperands(i); k++) ck_assert(!LLVMIsUndef(LLVMGetOperand(i, (unsigned)k)));
+}
+
+static void check_symbolic(const char *source, const char *name) {
+  verified v;
+  fly_error error;
+  char *text = NULL;
+  ck_fly_ok(verify(source, name, &v, &error), error);
+  ck_assert_msg(!LLVMVerifyModule(v.module, LLVMReturnStatusAction, &text), "%s: %s", name, text);
+  LLVMDisposeMessage(text);
+  LLVMValueRef mask = LLVMGetNamedFunction(v.module, "mask");
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(v.context);
+  ck_assert_ptr_eq(LLVMGlobalGetValueType(mask), LLVMFunctionType(LLVMInt1TypeInContext(v.context), (LLVMTypeRef[]){i32, i32, i32, i32}, 4, false));
+  ck_assert_int_eq(LLVMGetLinkage(mask), LLVMExternalLinkage);
+  check_globals(v.module);
+  for (EACH_BLOCK(block, mask))
+    for (EACH_INSTRUCTION(instruction, block)) check_instruction(instruction);
+  release(&v);
+}
+
+/* Sources that use what the language allows; also run below. Bit kv of row q is mask(b, h, q, kv). */
+typedef struct meaning {
+  const char *source;
+  bool (*expected)(int b, int h, int q, int kv);
+} meaning;
+
+static const int32_t doc[10] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3};
+
+static int32_t at(const int32_t *array, int64_t count, int64_t i) { return array[i < 0 ? 0 : i >= count ? count - 1 : i]; }
+
+static bool expect_pointers(int b, int h, int q, int kv) {
+  (void)b, (void)h;
+  return at(doc, 10, q > kv ? 2 + (int64_t)q : 5 + (int64_t)kv) + at(doc, 10, q - 1) > 6;
+}
+static const char pointers[] = "#include <flymask/mask.h>\n"
+                               "FLY_BUFFER(int32_t, doc, 1);\n"
+                               "static void set(const int32_t **p, const int32_t *to) { *p = to - 1; }\n"
+                               "bool mask(int b, int h, int q, int kv) {\n"
+                               "  const int32_t *p = q > kv ? doc + 2 + q : doc + 5 + kv, *r;\n"
+                               "  struct { int n; const int32_t *at; } s;\n"
+                               "  set(&r, doc); s.at = r; s.n = q;\n"
+                               "  return *p + s.at[s.n] > 6;\n"
+                               "}\n";
+
+static bool expect_walk(int b, int h, int q, int kv) {
+  (void)b, (void)h;
+  int sum = 0;
+  for (int64_t i = q; i < kv; i += 2) sum += at(doc, 10, i);
+  return sum % 3 == 1;
+}
+static const char walk[] = "#include <flymask/mask.h>\n"
+                           "FLY_BUFFER(int32_t, doc, 1);\n"
+                           "bool mask(int b, int h, int q, int kv) {\n"
+                           "  int sum = 0;\n"
+                           "  for (const int32_t *p = doc + q, *end = &doc[kv]; p < end; p += 2) sum += *p;\n"
+                           "  return sum % 3 == 1;\n"
+                           "}\n";
+
+static bool expect_structs(int b, int h, int q, int kv) {
+  static const struct { int lo, hi; double weight; } rows[3] = {{1, 20, 1.5}, {5, 40, 7.5}, {30, 60, 3.0}};
+  int64_t row = (int64_t)q - 30 < 0 ? 0 : q - 30 > 2 ? 2 : q - 30;
+  (void)b, (void)h;
+  return rows[row].lo <= kv && kv < rows[row].hi && rows[row].weight + kv > 20;
+}
+static const char structs[] = "#include <flymask/mask.h>\n"
+                              "typedef struct { int lo, hi; double weight; } row;\n"
+                              "static const row rows[3] = {{1, 20, 1.5}, {5, 40, 7.5}, {30, 60, 3.0}};\n"
+                              "static row get(int i) { return rows[i]; }\n"
+                              "static bool inside(row r, int x) { return r.lo <= x && x < r.hi; }\n"
+                              "bool mask(int b, int h, int q, int kv) {\n"
+                              "  row r = get(q - 30);\n"
+                              "  return inside(r, kv) && r.weight + kv > 20;\n"
+                              "}\n";
+
+static bool expect_locals(int b, int h, int q, int kv) {
+  int32_t grid[12];
+  (void)b;
+  for (int i = 0; i < 12; i++) grid[i] = i * q;
+  int64_t to = (int64_t)(kv - 5) * 4 + h;
+  grid[to < 0 ? 0 : to > 11 ? 11 : to] = -1;
+  return (at(grid, 12, (int64_t)(q - 20) * 4 + 3) ^ at(grid, 12, kv)) & 1;
+}
+static const char locals[] = "#include <flymask/mask.h>\n"
+                             "static int get(int (*rows)[4], int i, int j) { return rows[i][j]; }\n"
+                             "bool mask(int b, int h, int q, int kv) {\n"
+                             "  int grid[3][4];\n"
+                             "  for (int i = 0; i < 3; i++)\n"
+                             "    for (int j = 0; j < 4; j++) grid[i][j] = (4 * i + j) * q;\n"
+                             "  grid[kv - 5][h] = -1;\n"
+                             "  return (get(grid, q - 20, 3) ^ grid[0][kv]) & 1;\n"
+                             "}\n";
+
+static bool expect_copies(int b, int h, int q, int kv) {
+  int32_t a[8] = {1, 2, 3, 4, 5, 6, 7, 8}, r[2];
+  int64_t from = q - 30 < 0 ? 0 : q - 30 > 3 ? 3 : q - 30, to = kv < 0 ? 0 : kv > 3 ? 3 : kv;
+  (void)b, (void)h;
+  memcpy(r, a + 2 * from, sizeof r);
+  memset(a + 2 * to, 0, 8);
+  return r[0] + a[5] + a[2] > r[1] + 6;
+}
+static const char copies[] = "#include <flymask/mask.h>\n"
+                             "bool mask(int b, int h, int q, int kv) {\n"
+                             "  int a[4][2] = {{1, 2}, {3, 4}, {5, 6}, {7, 8}}, r[2];\n"
+                             "  __builtin_memcpy(r, a[q - 30], sizeof r);\n"
+                             "  __builtin_memset(a[kv], 0, sizeof a[0]);\n"
+                             "  return r[0] + a[2][1] + a[1][0] > r[1] + 6;\n"
+                             "}\n";
+
+static bool expect_unset(int b, int h, int q, int kv) {
+  (void)b, (void)h;
+  return q == 1 ? (kv & 1 ? 0 : kv) > 3 : q == 2;
+}
+static const char unset[] = "#include <flymask/mask.h>\n" /* jumps over the declaration of a local */
+                            "bool mask(int b, int h, int q, int kv) {\n"
+                            "  switch (q) {\n"
+                            "    int z[2];\n"
+                            "  case 1: z[0] = kv; return z[kv & 1] > 3;\n"
+                            "  case 2: return z[kv & 1] == 0;\n"
+                            "  default: return false;\n"
+                            "  }\n"
+                            "}\n";
+
+static bool expect_builtins(int b, int h, int q, int kv) {
+  uint32_t x = (uint32_t)(q * 77 - 900);
+  int zeros = x ? __builtin_clz(x) : 32, ones = kv ? __builtin_ctz((unsigned)kv) : 32;
+  (void)b, (void)h;
+  return __builtin_popcount(x) + zeros > ones + 14 - abs(q - kv) / 16;
+}
+static const char builtins[] = "#include <flymask/mask.h>\n"
+                               "bool mask(int b, int h, int q, int kv) {\n"
+                               "  unsigned x = q * 77 - 900;\n"
+                               "  __builtin_assume(x == 3);\n"
+                               "  if (__builtin_expect(x > 7, 0) && __builtin_constant_p(x)) return b;\n"
+                               "  return __builtin_popcount(x) + __builtin_clz(x) > __builtin_ctz(kv) + 14 - __builtin_abs(q - kv) / 16;\n"
+                               "}\n";
+
+static bool expect_attributes(int b, int h, int q, int kv) {
+  (void)b, (void)h;
+  return (q + 3) * 2 > kv && q >= 0;
+}
+static const char attributes[] = "#include <flymask/mask.h>\n" /* none of these promises is kept, and none is believed */
+                                 "__attribute__((noinline, const, cold, returns_nonnull, assume_aligned(64)))\n"
+                                 "static const int *same(const int *p) { return p; }\n"
+                                 "#pragma clang optimize off\n"
+                                 "__attribute__((weak, pure, nothrow, target(\"avx2\"))) int more(int x) { return x + 3; }\n"
+                                 "#pragma clang optimize on\n"
+                                 "static const int *const two = (const int[]){7, 2, 5} + 1;\n"
+                                 "bool mask(int b, int h, int q, int kv) {\n"
+                                 "#pragma clang fp contract(fast) reassociate(on)\n"
+                                 "  const int *restrict p = same(two);\n"
+                                 "#pragma clang loop vectorize(enable) unroll_count(3)\n"
+                                 "  for (int i = 0; i < 5; i++) if (q < 0) return false;\n"
+                                 "  return more(q) * (float)*p > kv;\n"
+                                 "}\n";
+
+static bool expect_unions(int b, int h, int q, int kv) {
+  float f = (float)q;
+  int32_t bits;
+  (void)b, (void)h;
+  memcpy(&bits, &f, sizeof bits);
+  return ((bits >> 23) & 255) - 126 > (kv & 7) && (kv & 15) + ((unsigned)q & 3) > 2;
+}
+static const char unions[] = "#include <flymask/mask.h>\n"
+                             "struct bits { unsigned a : 2, b : 4, c : 20; int d : 5; };\n"
+                             "bool mask(int b, int h, int q, int kv) {\n"
+                             "  union { float f; int i; } u;\n"
+                             "  struct bits s = {q, kv, 0, -1};\n"
+                             "  u.f = q;\n"
+                             "  return ((u.i >> 23) & 255) - 126 > (kv & 7) && s.a + s.b > 2 && s.d == -1;\n"
+                             "}\n";
+
+static const meaning meanings[] = {{pointers, expect_pointers}, {walk, expect_walk},         {structs, expect_structs},
+                                   {locals, expect_locals},     {copies, expect_copies},     {unset, expect_unset},
+                                   {builtins, expect_builtins}, {attributes, expect_attributes}, {unions, expect_unions}};
+
+START_TEST(the_symbolic_form_holds_only_what_it_promises) {
+  char *names[128];
+  int count = list_sources(FLYMASK_SOURCE "/masks", names, 128);
+  ck_assert_int_ge(count, 8);
+  for (int i = 0; i < count; i++) {
+    char *source = read_file(FLYMASK_SOURCE "/masks", names[i]);
+    check_symbolic(source, names[i]);
+    free(source);
+    free(names[i]);
+  }
+  for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++) check_symbolic(meanings[i].source, "meaning.c");
+}
+END_TEST
+
+START_TEST(places_survive) {
+  verified v;
+  fly_error error;
+  ck_fly_ok(verify("#include <flymask/mask.h>\nstatic int twice(int x) {\n  return x * 2;\n}\n"
+                   "bool mask(int b, int h, int q, int kv) {\n  return twice(q) > kv;\n}\n",
+                   "places.c", &v, &error),
+            error);
+  int seen = 0;
+  for (EACH_BLOCK(block, LLVMGetNamedFunction(v.module, "mask")))
+    for (EACH_INSTRUCTION(i, block)) {
+      if (LLVMGetInstructionOpcode(i) == LLVMMul || LLVMGetInstructionOpcode(i) == LLVMShl)
+        seen += LLVMGetDebugLocLine(i) == 3 && LLVMGetDebugLocColumn(i) == 12;
+      if (LLVMGetInstructionOpcode(i) == LLVMICmp) seen += LLVMGetDebugLocLine(i) == 6 && LLVMGetDebugLocColumn(i) == 19;
+    }
+  ck_assert_int_eq(seen, 2);
+  release(&v);
+}
+END_TEST
+
+/* ---- Meaning -------------------------------------------------------------------------------------------------------- */
+
+START_TEST(it_means_what_the_source_means) {
+  const meaning *m = &meanings[_i];
+  const int64_t shape[] = {10};
+  fly_error error;
+  fly_buffer *buffer;
+  compiled c = compiled_from(m->source, NULL, NULL);
+  ck_fly_ok(fly_buffer_create(FLY_I32, 1, shape, doc, &buffer, &error), error);
+  const fly_geometry geometry = {FLY_INIT(fly_geometry), .batch = 1, .heads = 4, .len_q = 64, .len_kv = 64};
+  const fly_arg argument = FLY_CAPTURE("doc", buffer);
+  compiled_call call = compiled_bind(&c, &argument, fly_mask_get_info(c.mask)->buffer_count, &geometry);
+  for (int h = 0; h < 4; h++) {
+    uint64_t bits[FLYI_BLOCK];
+    compiled_bits(&call, 0, h, 0, 0, bits);
+    for (int q = 0; q < 64; q++)
+      for (int kv = 0; kv < 64; kv++)
+        ck_assert_msg((bits[q] >> kv & 1) == m->expected(0, h, q, kv), "h %d, q %d, kv %d\n%s", h, q, kv, m->source);
+  }
+  compiled_call_free(&call);
+  fly_buffer_release(&buffer);
+  compiled_free(&c);
+}
+END_TEST
+
+/* ---- Loops ---------------------------------------------------------------------------------------------------------- */
+
+/* True where the mask counts its rounds. */
+static bool counts(const char *body) {
+  char source[1024];
+  verified v;
+  fly_error error;
+  snprintf(source, sizeof source, "#include <flymask/mask.h>\nFLY_PARAM(int, n, 3);\nbool mask(int b, int h, int q, int kv) {\n%s\n}\n", body);
+  ck_fly_ok(verify(source, "loop.c", &v, &error), error);
+  char *text = LLVMPrintModuleToString(v.module);
+  bool found = strstr(text, ", 65536") != NULL;
+  LLVMDisposeMessage(text);
+  release(&v);
+  return found;
+}
+
+START_TEST(loops_with_small_constant_bounds_are_not_counted) {
+  static const char *const bodies[] = {
+      "int s = 0; for (int i = 0; i < 64; i++) s += q >> i; return s & 1;",
+      "int s = 0; for (int i = 64; i-- > 0;) s += q >> i; return s & 1;",
+      "int s = 0; for (unsigned i = 1; i <= 4096; i *= 2) s += q & i; return s & 1;",
+      "int s = 0; for (int i = 0; i < 100; i++) for (int j = 0; j < 100; j++) { if (s > kv) break; s += q; } return s & 1;",
+      "int i = 0; do { if (i == q) return true; i += 3; } while (i < 300); return false;",
+      "int i = 0; while (i < 20) { i++; if (i == q) continue; if (i == kv) return true; } return false;",
+      "unsigned char c = 250; while (c) c++; return q > c;",
+      "for (int i = 0; i < 10 && i < n; i++) if (i == q) return true; return false;",
+      "for (int64_t i = -5; i != 5; i++) if (i == q) return true; return false;",
+      "int s = 0; for (int i = 0; i < 65536; i++) s += q; return s & 1;"};
+  for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) ck_assert_msg(!counts(bodies[i]), "%s", bodies[i]);
+}
+END_TEST
+
+START_TEST(all_other_loops_are_counted) {
+  static const char *const bodies[] = {
+      "for (;;) if (q == kv) return true;", "while (q != kv) ; return true;",
+      "int s = 0; for (int i = 0; i < n; i++) s += q; return s & 1;",
+      "int s = 0; for (int i = 0; i < q; i++) s += q; return s & 1;",
+      "int s = 0; for (int i = 0; i < 65537; i++) s += q; return s & 1;",
+      "int s = 0; for (int i = 0; i < 300; i++) for (int j = 0; j < 300; j++) s += q; return s & 1;",
+      "int s = 0; for (int i = 1; i != 0; i *= 3) s += q; return s & 1;",
+      "int i = 0; again: if (i == kv) return true; i += q; goto again;",
+      "unsigned x = q; while (x) x &= x - 1; return kv > x;"};
+  for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) ck_assert_msg(counts(bodies[i]), "%s", bodies[i]);
+}
+END_TEST
+
+/* Row q of the block at (0, 0) of a mask with one int parameter n. */
+static uint64_t row_of(const char *source, int n, int q) {
+  const fly_geometry geometry = {FLY_INIT(fly_geometry), .batch = 1, .heads = 1, .len_q = 64, .len_kv = 64};
+  compiled c = compiled_from(source, NULL, NULL);
+  compiled_call call = compiled_bind(&c, &FLY_INT("n", n), 1, &geometry);
+  uint64_t bits[FLYI_BLOCK];
+  compiled_bits(&call, 0, 0, 0, 0, bits);
+  compiled_call_free(&call);
+  compiled_free(&c);
+  return bits[q];
+}
+
+START_TEST(the_rounds_of_all_loops_count_together) {
+  static const char one[] = "#include <flymask/mask.h>\nFLY_PARAM(int, n, 0);\nbool mask(int b, int h, int q, int kv) {\n"
+                            "  if (q || kv) return kv & 1;\n  int s = 0;\n"
+                            "  for (int i = 0; i < n; i++) s += i;\n  return true;\n}\n";
+  static const char nested[] = "#include <flymask/mask.h>\nFLY_PARAM(int, n, 0);\nbool mask(int b, int h, int q, int kv) {\n"
+                               "  if (q || kv) return kv & 1;\n  int s = 0;\n" /* 256 * (n + 1) rounds */
+                               "  for (int i = 0; i < 256; i++)\n    for (int j = 0; j < n; j++) s += i;\n  return true;\n}\n";
+  const uint64_t odd = 0xAAAAAAAAAAAAAAAA;
+  ck_assert_uint_eq(row_of(one, 65536, 0), odd | 1);
+  ck_assert_uint_eq(row_of(one, 65537, 0), odd);
+  ck_assert_uint_eq(row_of(one, INT32_MAX, 0), odd);
+  ck_assert_uint_eq(row_of(nested, 255, 0), odd | 1);
+  ck_assert_uint_eq(row_of(nested, 256, 0), odd);
+  ck_assert_uint_eq(row_of(nested, INT32_MAX, 0), odd);
+}
+END_TEST
+
+/* ---- A good library ------------------------------------------------------------------------------------------------- */
+
+static void count_diagnostic(LLVMDiagnosticInfoRef info, void *count) { (void)info, ++*(int *)count; }
+
+START_TEST(damaged_ir_is_an_error_and_the_contexts_handler_stays) {
+  flyi_bytes ir;
+  fly_error error;
+  int count = 0;
+  LLVMContextRef context = LLVMContextCreate();
+  LLVMContextSetDiagnosticHandler(context, count_diagnostic, &count);
+  ck_fly_ok(flyi_frontend(structs, "damaged.c", NULL, &ir, &error), error);
+  for (size_t size = 0; size < ir.size - 1; size += ir.size / 37) {
+    LLVMModuleRef module;
+    flyi_declarations declarations;
+    fly_status status = flyi_verify(context, (flyi_section){ir.data, size}, "damaged.c", &module, &declarations, &error);
+    ck_assert_int_ne(status, FLY_OK);
+    ck_assert_ptr_null(module);
+  }
+  flyi_bytes_free(&ir);
+  ck_assert(LLVMContextGetDiagnosticHandler(context) == count_diagnostic);
+  ck_assert_ptr_eq(LLVMContextGetDiagnosticContext(context), &count);
+  LLVMContextDispose(context);
+}
+END_TEST
+
+START_TEST(running_out_of_memory_is_an_error) {
+  flyi_bytes ir;
+  fly_error error;
+  ck_fly_ok(flyi_frontend(pointers, "memory.c", NULL, &ir, &error), error);
+  fly_status status = FLY_ERROR_MEMORY;
+  for (int nth = 1; status; nth++) {
+    LLVMContextRef context = LLVMContextCreate();
+    LLVMModuleRef module;
+    flyi_declarations declarations;
+    flyi_fail_allocation(nth);
+    status = flyi_verify(context, (flyi_section){ir.data, ir.size}, "memory.c", &module, &declarations, &error);
+    flyi_fail_allocation(0);
+    ck_assert_msg(status == FLY_OK || status == FLY_ERROR_MEMORY, "allocation %d: %s", nth, error.message);
+    ck_assert_int_lt(nth, 200);
+    if (!status) LLVMDisposeModule(module);
+    flyi_declarations_free(&declarations);
+    LLVMContextDispose(context);
+  }
+  flyi_bytes_free(&ir);
+}
+END_TEST
+
+static Suite *verify_suite(void) {
+  Suite *suite = suite_create("verify");
+  TCase *refusals = tcase_create("refusals"), *form = tcase_create("form"), *meaning_case = tcase_create("meaning"),
+        *loops = tcase_create("loops"), *library = tcase_create("library");
+  tcase_add_test(refusals, refusals_have_their_golden_texts);
+  tcase_add_test(refusals, what_is_too_large_is_refused_in_time);
+  tcase_add_test(form, declarations_come_in_the_order_of_the_source);
+  tcase_add_test(form, the_symbolic_form_holds_only_what_it_promises);
+  tcase_add_test(form, places_survive);
+  tcase_add_loop_test(meaning_case, it_means_what_the_source_means, 0, sizeof meanings / sizeof *meanings);
+  tcase_add_test(loops, loops_with_small_constant_bounds_are_not_counted);
+  tcase_add_test(loops, all_other_loops_are_counted);
+  tcase_add_test(loops, the_rounds_of_all_loops_count_together);
+  tcase_add_test(library, damaged_ir_is_an_error_and_the_contexts_handler_stays);
+  tcase_add_test(library, running_out_of_memory_is_an_error);
+  suite_add_tcase(suite, refusals);
+  suite_add_tcase(suite, form);
+  suite_add_tcase(suite, meaning_case);
+  suite_add_tcase(suite, loops);
+  suite_add_tcase(suite, library);
+  return suite;
+}
+
+FLY_TEST_MAIN(verify_suite)
