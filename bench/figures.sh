@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Prints the README's tables of figures on this machine: kernels against the peak measured in the same run, maps, compilation.
+# Usage: bench/figures.sh [kernels|maps|compile]...   (default: all; about 3 minutes on one core)
+set -eu
+cd "$(dirname "$0")/.."
+flymask=${FLYMASK:-build/flymask}
+[ -x "$flymask" ] || { echo "no $flymask: run ./scripts/demo.sh first" >&2; exit 1; }
+
+field() { # field NAME: that number of the JSON object on stdin
+  tr -d '\n' | sed -n "s/.*\"$1\": *\([-0-9.eE+]*\).*/\1/p"
+}
+
+kernel() { # kernel LABEL LENGTH DIM DTYPE MASK...
+  local label=$1 n=$2 dim=$3 dtype=$4 json
+  shift 4
+  json=$("$flymask" bench "$@" --lengths "$n,$n" --heads 1,1 --head-dim "$dim" --dtype "$dtype" --threads 1 --json)
+  printf '| %-22s | %6d | %4d | %-4s | %9.2f | %7.1f | %6.1f | %5.2f |\n' "$label" "$n" "$dim" "$dtype" \
+    "$(field forward_ms <<<"$json")" "$(field gflops <<<"$json")" "$(field peak_gflops <<<"$json")" "$(field peak_ratio <<<"$json")"
+}
+
+kernels() {
+  echo '| mask                   | tokens |    D | type |        ms | GFLOP/s |   peak | ratio |'
+  echo '|------------------------|-------:|-----:|------|----------:|--------:|-------:|------:|'
+  local dim n
+  for dim in 64 128; do
+    for n in 2048 8192 32768; do kernel causal "$n" "$dim" f32 causal; done
+    for n in 8192 32768; do kernel 'window 256' "$n" "$dim" f32 sliding_window left=255 right=0; done
+  done
+  kernel causal 8192 64 f16 causal
+  kernel causal 8192 64 bf16 causal
+  kernel 'window 128 + 128' 8192 64 f32 sliding_window left=128 right=128
+  kernel 'SA 128 + 128, causal' 8192 64 f32 stochastic left=128 right=128 --rows random:1
+}
+
+map() { # map LABEL LENGTH MASK...
+  local label=$1 n=$2 json
+  shift 2
+  json=$("$flymask" map "$@" --lengths "$n,$n" --json)
+  printf '| %-20s | %8d | %9d | %9d | %8.3f | %8.3f | %8.2f | %9d |\n' "$label" "$n" "$(field tiles_full <<<"$json")" \
+    "$(field tiles_partial <<<"$json")" "$(field map_ms <<<"$json")" "$(field transposed_ms <<<"$json")" \
+    "$(field expand_ms <<<"$json")" "$(field bytes <<<"$json")"
+}
+
+maps() {
+  echo '| mask, tiles of 128   |   tokens |      full |   partial |   map ms | transp.  |  expand  |     bytes |'
+  echo '|----------------------|---------:|----------:|----------:|---------:|---------:|---------:|----------:|'
+  map causal 8192 causal
+  map causal 1048576 causal
+  map 'window 256' 131072 sliding_window left=255 right=0
+  map 'window 256' 1048576 sliding_window left=255 right=0
+  map 'chunked 8192' 1048576 chunked
+  map 'prefix 1000' 1048576 prefix_lm prefix=1000
+  map 'SA 128 + 128, causal' 32768 stochastic left=128 right=128 --rows random:1
+}
+
+compile() {
+  echo '| mask                 |  cold ms | cached ms |'
+  echo '|----------------------|---------:|----------:|'
+  local mask json
+  for mask in causal sliding_window stochastic; do
+    json=$("$flymask" bench "$mask" --lengths 256,256 --heads 1,1 --head-dim 64 --dtype f32 --threads 1 --json)
+    printf '| %-20s | %8.1f | %9.2f |\n' "$mask" "$(field compile_cold_ms <<<"$json")" "$(field compile_cached_ms <<<"$json")"
+  done
+}
+
+[ $# -gt 0 ] || set -- kernels maps compile
+for table in "$@"; do
+  case $table in
+  kernels | maps | compile) "$table" && echo ;;
+  *) sed -n '2,3s/^# \?//p' "$0" >&2 && exit 2 ;;
+  esac
+done

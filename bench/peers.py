@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""Times PyTorch's FlexAttention and scaled_dot_product_attention (SDPA) on the CPU in turn with flymask, in one run, and draws
+GFLOP/s and the ratio to the measured peak by length.
+
+    python3 -m venv venv && venv/bin/pip install torch==2.13.0 numpy matplotlib
+    venv/bin/python bench/peers.py [--lengths 2048,8192] [--threads 1] [--dtypes f32,bf16] [--maps] [-o build/peers]
+
+Without PyTorch it says so and ends with 0. GFLOP/s count 4 D flops (forward) for each visible pair, whatever a program
+computes beside them; the peak is the one that `flymask bench` measures in the same run. Writes DIR/peers.json and
+DIR/peers_DTYPE.png."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+HEADS, DIM, WINDOW = 4, 64, 256
+COLOURS = {"flymask": "#1b6ca8", "FlexAttention": "#d1495b", "SDPA": "#edae49"}
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lengths", default="2048,4096,8192")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--dtypes", default="f32", help="f32, bf16 or both, with a comma")
+    parser.add_argument("--flymask", default="build/flymask", help="the command to time")
+    parser.add_argument("--maps", action="store_true", help="time block maps too (create_block_mask needs n^2 memory)")
+    parser.add_argument("-o", default="build/peers", metavar="DIR")
+    args = parser.parse_args()
+    args.lengths = [int(n) for n in args.lengths.split(",")]
+    args.dtypes = args.dtypes.split(",")
+    return args
+
+
+def median_ms(call, least=5, seconds=1.0):
+    call()
+    times, end = [], time.perf_counter() + seconds
+    while len(times) < least or time.perf_counter() < end and len(times) < 50:
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return sorted(times)[len(times) // 2] * 1e3
+
+
+def document_ids(n):
+    """Documents of uneven lengths, the same every time: 100, 700, 300, 1500, ..."""
+    ids, lengths, d = [], [100, 700, 300, 1500, 50, 1000], 0
+    while len(ids) < n:
+        ids += [d] * lengths[d % len(lengths)]
+        d += 1
+    return ids[:n]
+
+
+def cases(n, scratch):
+    """name -> (flymask's arguments, the peers' mask_mod or None, whether SDPA's is_causal is the same mask)."""
+    import numpy
+    import torch
+
+    doc = document_ids(n)
+    path = os.path.join(scratch, f"doc{n}.npy")
+    numpy.save(path, numpy.array(doc, dtype=numpy.int32))
+    ids = torch.tensor(doc)
+    return {
+        "causal": (["causal"], lambda b, h, q, k: q >= k, True),
+        f"window {WINDOW}": (
+            ["sliding_window", f"left={WINDOW - 1}", "right=0"],
+            lambda b, h, q, k: (q >= k) & (q - k < WINDOW),
+            False,
+        ),
+        "documents": (["document", f"doc={path}"], lambda b, h, q, k: (ids[q] == ids[k]) & (q >= k), False),
+        # Gathering rows first is a separate pass for a peer: only ours is timed.
+        "SA": (["stochastic", f"left={WINDOW // 2}", f"right={WINDOW // 2}", "--rows", "random:1"], None, False),
+    }
+
+
+def run_flymask(args, mask, n, dtype):
+    command = [args.flymask, "bench", *mask, "--lengths", f"{n},{n}", "--heads", f"{HEADS},{HEADS}", "--head-dim", str(DIM)]
+    command += ["--dtype", dtype, "--threads", str(args.threads), "--json"]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def run_peers(mask_mod, is_causal, n, dtype):
+    """(name, milliseconds) of each peer; cold compilations are not counted."""
+    import torch
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    kind = {"f32": torch.float32, "bf16": torch.bfloat16}[dtype]
+    q, k, v = (torch.randn(1, HEADS, n, DIM, dtype=kind) for _ in range(3))
+    with torch.no_grad():
+        if mask_mod:
+            block_mask = torch.compile(create_block_mask)(mask_mod, None, None, n, n, device="cpu")
+            flex = torch.compile(flex_attention, dynamic=False)
+            yield "FlexAttention", median_ms(lambda: flex(q, k, v, block_mask=block_mask))
+        if is_causal:
+            sdpa = torch.nn.functional.scaled_dot_product_attention
+            yield "SDPA", median_ms(lambda: sdpa(q, k, v, is_causal=True))
+
+
+def time_maps(args, rows):
+    import torch
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    compiled = torch.compile(create_block_mask)
+    for n in args.lengths:
+        mask_mod = lambda b, h, q, k: (q >= k) & (q - k < WINDOW)  # noqa: E731
+        theirs = median_ms(lambda: compiled(mask_mod, None, None, n, n, device="cpu"), least=3)
+        command = [args.flymask, "map", "sliding_window", f"left={WINDOW - 1}", "right=0", "--lengths", f"{n},{n}", "--json"]
+        ours = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["map_ms"]
+        rows.append({"case": "map", "n": n, "create_block_mask_ms": theirs, "flymask_ms": ours})
+        print(f"map of window {WINDOW}, n = {n:7d}: create_block_mask (compiled) {theirs:10.2f} ms, flymask {ours:8.3f} ms")
+
+
+def draw(rows, dtype, path):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    names = list(dict.fromkeys(r["case"] for r in rows))
+    figure, axes = pyplot.subplots(1, len(names), figsize=(4 * len(names), 3.6), sharey=True)
+    for axis, case in zip(axes, names):
+        for who, colour in COLOURS.items():
+            points = [(r["n"], r["ratio"]) for r in rows if r["case"] == case and r["who"] == who]
+            if points:
+                axis.plot(*zip(*points), marker="o", label=who, color=colour)
+        axis.set_title(f"{case}, {dtype}")
+        axis.set_xscale("log", base=2)
+        axis.set_xlabel("tokens")
+        axis.set_ylim(0, 1)
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("visible flops / measured peak")
+    axes[0].legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def main():
+    args = parse_arguments()
+    try:
+        import torch
+    except ImportError:
+        print("PyTorch is not installed here: nothing is compared. See the first lines of this file.")
+        return 0
+    os.makedirs(args.o, exist_ok=True)
+    torch.set_num_threads(args.threads)
+    rows, maps = [], []
+    print(f"{'case':12} {'type':5} {'n':>7}  {'who':14} {'ms':>9} {'GFLOP/s':>8}  of peak")
+    with tempfile.TemporaryDirectory() as scratch:
+        for dtype in args.dtypes:
+            for n in args.lengths:
+                for case, (mask, mask_mod, is_causal) in cases(n, scratch).items():
+                    ours = run_flymask(args, mask, n, dtype)
+                    results = [("flymask", ours["forward_ms"]), *run_peers(mask_mod, is_causal, n, dtype)]
+                    for who, ms in results:
+                        gflops = ours["visible_pairs"] * 4 * DIM / ms / 1e6
+                        row = {"case": case, "dtype": dtype, "n": n, "who": who, "ms": ms, "gflops": gflops}
+                        row["ratio"] = gflops / ours["peak_gflops"]
+                        rows.append(row)
+                        print(f"{case:12} {dtype:5} {n:7d}  {who:14} {ms:9.2f} {gflops:8.1f}  {row['ratio']:.2f}", flush=True)
+        if args.maps:
+            time_maps(args, maps)
+    with open(os.path.join(args.o, "peers.json"), "w") as file:
+        json.dump({"torch": torch.__version__, "threads": args.threads, "kernels": rows, "maps": maps}, file, indent=1)
+    for dtype in args.dtypes:
+        draw([r for r in rows if r["dtype"] == dtype], dtype, os.path.join(args.o, f"peers_{dtype}.png"))
+    print(f"wrote {args.o}/peers.json and a plot beside it")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
