@@ -33,8 +33,7 @@ static int find_in(const char *directory, size_t length, const char *name, char 
   return 0;
 }
 
-/* The directories that hold masks, in the order of the search, separated by ':'. */
-static char *mask_directories(void) {
+char *mask_directories(void) {
   const char *own = getenv("FLYMASK_MASKS");
   char *all;
   if (asprintf(&all, "%s:%s:%s", own ? own : "", FLYMASK_SOURCE_MASKS, FLYMASK_INSTALLED_MASKS) < 0) return NULL;

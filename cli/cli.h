@@ -134,6 +134,8 @@ void remove_tree(const char *path);
 /* The file of a MASK argument: a path, or a name (with or without .c) in $FLYMASK_MASKS (directories, separated by
  * ':'), the source tree's masks/ or the installed ones. *path is the caller's. */
 fly_status mask_find(const char *mask, char **path, fly_error *error);
+/* The directories that mask_find searches, in order, separated by ':'. The caller's; NULL: out of memory. */
+char *mask_directories(void);
 
 /* NAME=VALUE arguments, read against what a mask declares. */
 typedef struct bindings {

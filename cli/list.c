@@ -114,14 +114,6 @@ static fly_status add(list *all, const char *directory, const char *file, size_t
   return read_text(mask, error);
 }
 
-/* Where mask_find looks, in its order, separated by ':'. */
-static char *search_path(void) {
-  const char *own = getenv("FLYMASK_MASKS");
-  char *all;
-  if (asprintf(&all, "%s:%s:%s", own ? own : "", FLYMASK_SOURCE_MASKS, FLYMASK_INSTALLED_MASKS) < 0) return NULL;
-  return all;
-}
-
 /* A name that an earlier directory has hides a later one; a directory that does
  * not exist has no masks. */
 static fly_status add_directory(list *all, const char *directory, fly_error *error) {
@@ -143,7 +135,7 @@ static int by_name(const void *a, const void *b) {
 }
 
 static fly_status collect(list *all, fly_error *error) {
-  char *directories = search_path(), *rest = directories;
+  char *directories = mask_directories(), *rest = directories;
   if (!directories) return fail_memory(error);
   fly_status status = FLY_OK;
   const char *directory;

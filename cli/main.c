@@ -12,7 +12,7 @@ static const struct command {
     {"run", "flymask run", command_run},       {"check", "flymask check", command_check},
     {"map", "flymask map", command_map},       {"show", "flymask show", command_show},
     {"bench", "flymask bench", command_bench}, {"build", "flymask build", command_build},
-    {"demo", "flymask demo", command_demo},
+    {"list", "flymask list", command_list},    {"demo", "flymask demo", command_demo},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
@@ -26,6 +26,7 @@ static const char doc[] =
     "  show   the picture of a block map\n"
     "  bench  times of compiler, map and kernel, and the share of the peak\n"
     "  build  an image ahead of time, or LLVM's text\n"
+    "  list   the masks that a name finds, one line each\n"
     "  demo   sliding-window, stochastic and full attention over a sample, compared\n"
     "\n"
     "MASK is the path of a C source or the name of one in masks/: causal, sliding_window, stochastic, ... "

@@ -10,5 +10,5 @@ FLY_PARAM(int, dilation, 2);
 bool mask(int b, int h, int q, int kv) {
   (void)b, (void)h;
   int distance = fly_abs(q - kv);
-  return distance / dilation <= window && distance % dilation == 0;
+  return distance <= (int64_t)window * dilation && distance % dilation == 0;
 }

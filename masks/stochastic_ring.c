@@ -10,9 +10,9 @@ FLY_PARAM(int, right, 128);
 FLY_PARAM(int, causal, 1);
 
 bool mask(int b, int h, int q, int kv) {
-  int n = fly_len_kv(b), ahead = (kv - q) % n;
-  ahead = ahead < 0 ? ahead + n : ahead;
-  bool near = left < 0 || right < 0 || ahead <= right || n - ahead <= left;
+  int n = fly_len_kv(b), around = q % n, ahead = kv - (around < 0 ? around + n : around);
+  bool window = -ahead <= left && ahead <= right, over_ends = ahead >= n - left || ahead <= right - n;
+  bool near = left < 0 || right < 0 || window || over_ends;
   bool by_token = (causal & 1) == 0 || fly_token_kv(b, h, kv) <= fly_token_q(b, h, q);
   bool by_position = (causal & 2) == 0 || kv <= q;
   return near && by_token && by_position;

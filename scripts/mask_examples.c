@@ -1,5 +1,5 @@
-/* mask_examples.c: writes the captured buffers that the pictures of masks/README.md are drawn with, as .npy files for 256
- * positions. Usage: mask_examples DIRECTORY */
+/* mask_examples.c: writes the captured buffers that the pictures of masks/README.md are drawn with, as .npy files
+ * for 256 positions. Usage: mask_examples DIRECTORY */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -89,13 +89,14 @@ parameters and buffers mean; `flymask list` prints the first sentence of each. A
     flymask check sliding_window left=255 right=0
     flymask map document doc=documents.npy --lengths 65536
 
-A mask sees q = row + q_offset and kv = row. Masks are aligned at the top left; q_offset = len_kv - len_q (`--q-offset end`)
-makes that bottom right. Where conventions differ by one, the comment says which one the file follows and how to get the
-other. Indices behind the end of a buffer of one dimension read its last element. Masks combine by and, or and not.
+A mask sees q = row + q_offset and kv = row. Masks are aligned at the top left; q_offset = len_kv - len_q
+(`--q-offset end`) makes that bottom right. Where conventions differ by one, the comment says which one the file follows
+and how to get the other. Indices behind the end of a buffer of one dimension read its last element. Masks combine by
+and, or and not.
 
-In the pictures queries go down and keys to the right: 256 of each where nothing else is said, in tiles of 16 x 16. Full tiles
-are blue; in partial tiles visible pairs are dark orange, hidden ones light; empty tiles are grey. The pictures and this page are
-made by `scripts/mask_pictures.sh`, the buffers by `scripts/mask_examples.c`.
+In the pictures queries go down and keys to the right: 256 of each where nothing else is said, in tiles of 16 x 16. Full
+tiles are blue; in partial tiles visible pairs are dark orange, hidden ones light; empty tiles are grey. The pictures and
+this page are made by `scripts/mask_pictures.sh`, the buffers by `scripts/mask_examples.c`.
 HEAD
 examples | while read -r name arguments; do
   if [ "$name" = "#" ]; then

@@ -1,5 +1,5 @@
-/* mask_thumbnail.c: makes a small file of a picture that `flymask show` drew: the legend, which is the last block of rows, and
- * the margins are cut off, the colours become a palette. No pixel of the rest changes.
+/* mask_thumbnail.c: makes a small file of a picture that `flymask show` drew: the legend, which is the last block of
+ * rows, and the margins are cut off, the colours become a palette. No pixel of the rest changes.
  * Usage: mask_thumbnail IN.png OUT.png */
 #include <png.h>
 #include <stdbool.h>

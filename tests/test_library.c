@@ -82,7 +82,8 @@ START_TEST(every_file_of_the_library_is_tested) {
 }
 END_TEST
 
-/* A test that shows all pairs or none says little: over its scenes, each mask but `full` must show some and hide some. */
+/* A test that shows all pairs or none says little: over its scenes, each mask but `full` must show some and hide
+ * some. */
 START_TEST(scenes_show_and_hide) {
   const library_mask *entry = library_mask_at(_i);
   long shown = 0, hidden = 0;

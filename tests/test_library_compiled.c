@@ -1,6 +1,6 @@
-/* The masks of masks/, compiled: every pair is what the formulations of library/ mark, and every tile of every map is of
- * exactly the kind that its pairs make it: EMPTY, FULL or PARTIAL. Values for which a mask has no convention (hostile ones)
- * must still give maps that agree with the compiled mask. */
+/* The masks of masks/, compiled: every pair is what the formulations of library/ mark, and every tile of every map
+ * is of exactly the kind that its pairs make it: EMPTY, FULL or PARTIAL. Values for which a mask has no convention
+ * (hostile ones) must still give maps that agree with the compiled mask. */
 #include <limits.h>
 
 #include "library/scene.h"
@@ -12,7 +12,7 @@ static const struct {
 } tiles[] = {{128, 128}, {64, 64}, {32, 16}, {16, 64}, {7, 5}};
 enum { TILES = sizeof tiles / sizeof *tiles };
 
-/* ---- a scene's call ------------------------------------------------------------------------------------------------- */
+/* ---- a scene's call ---------------------------------------------------------------------------------------------- */
 
 static fly_mask *compile(const char *name) {
   char path[512];
@@ -55,7 +55,7 @@ static fly_map *build(fly_bound *bound, const scene *s, int tile, bool fast) {
   return map;
 }
 
-/* ---- maps ----------------------------------------------------------------------------------------------------------- */
+/* ---- maps -------------------------------------------------------------------------------------------------------- */
 
 static bool see(void *context, int b, int h, int q_row, int kv_row) {
   int answer = fly_map_visible(context, b, h, q_row, kv_row);
@@ -132,7 +132,7 @@ static void check_pairs(const scene *s, const fly_map *map) {
   ck_assert_int_eq(pairs, expected);
 }
 
-/* ---- tests ---------------------------------------------------------------------------------------------------------- */
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 static void check_scene(const char *name, fly_mask *mask, const scene *s) {
   fly_bound *bound = bind(mask, s);

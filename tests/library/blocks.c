@@ -1,8 +1,8 @@
 /* blocks.c: masks of blocks: rectangles of pairs, block by block. */
 #include "scene.h"
 
-/* The positions of block i of `count`, each `size` long: the first begins and the last ends where positions do. A size of 0
- * puts all into block 0. */
+/* The positions of block i of `count`, each `size` long: the first begins and the last ends where positions do. A
+ * size of 0 puts all into block 0. */
 typedef struct span {
   int begin, end;
 } span;

@@ -19,8 +19,8 @@ static void draw_document(scene *s) {
   free(members);
 }
 
-/* Packed documents: document d holds the positions begin[d] .. begin[d + 1] - 1. The buffers end with the last document; what
- * is behind belongs to it, as what is before position 0 to the first. */
+/* Packed documents: document d holds the positions begin[d] .. begin[d + 1] - 1. The buffers end with the last
+ * document; what is behind belongs to it, as what is before position 0 to the first. */
 enum { DOCUMENTS = 8 };
 typedef struct packing {
   int count, offsets[DOCUMENTS + 1], begin[DOCUMENTS + 1];
@@ -95,8 +95,8 @@ static void draw_focus(scene *s) {
     for (int back = 0; back < window; back++) scene_show(s, ALL, ALL, q, q - back);
 }
 
-/* For each visible entry of the table, the queries of its profile and the keys of its type. Profiles and types outside the table
- * are those of its border. */
+/* For each visible entry of the table, the queries of its profile and the keys of its type. Profiles and types
+ * outside the table are those of its border. */
 static void draw_smat(scene *s) {
   int rows = test_range(&s->random, 1, 5), columns = test_range(&s->random, 1, 5), n = scene_end(s);
   int32_t *profile = scene_buffer(s, "profile", FLY_I32, 1, (int64_t[]){n});

@@ -1,5 +1,5 @@
-/* images.c: masks of neighbourhoods in sequences, images and videos: windows are moved inwards first, then filled; layouts are
- * tables, made by visiting the pixels in storage order. */
+/* images.c: masks of neighbourhoods in sequences, images and videos: windows are moved inwards first, then filled;
+ * layouts are tables, made by visiting the pixels in storage order. */
 #include "scene.h"
 
 /* The first of `kernel` places around `at` that fit into 0 .. length - 1. */

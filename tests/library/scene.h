@@ -1,6 +1,6 @@
-/* scene.h: one call of a library mask: its geometry, the values of its parameters and buffers, and the pairs that it must
- * show, marked by a formulation of its own (windows.c, blocks.c, documents.c, images.c). What says which pairs a mask does
- * show is a library_source: the mask compiled as ordinary C, or by the library under test. */
+/* scene.h: one call of a library mask: its geometry, the values of its parameters and buffers, and the pairs that it
+ * must show, marked by a formulation of its own (windows.c, blocks.c, documents.c, images.c). What says which pairs
+ * a mask does show is a library_source: the mask compiled as ordinary C, or by the library under test. */
 #ifndef TEST_SCENE_H
 #define TEST_SCENE_H
 
@@ -38,7 +38,7 @@ typedef struct scene {
 scene *scene_create(int k, uint64_t seed, bool zero, bool negative);
 void scene_free(scene *s);
 
-/* ---- for the formulations ------------------------------------------------------------------------------------------- */
+/* ---- for the formulations ---------------------------------------------------------------------------------------- */
 
 /* A parameter with a value from lo to hi; scene_divisor may choose 0 instead where the scene allows that. */
 int scene_int(scene *s, const char *name, int lo, int hi);
@@ -59,13 +59,13 @@ int scene_end(const scene *s);
 int scene_token_q(const scene *s, int b, int h, int q);
 int scene_token_kv(const scene *s, int b, int h, int kv);
 
-/* Marks a pair of positions, or a rectangle of them (ends are exclusive), as visible; what is outside is left out. b and h
- * may be ALL. */
+/* Marks a pair of positions, or a rectangle of them (ends are exclusive), as visible; what is outside is left out. b
+ * and h may be ALL. */
 enum { ALL = -1 };
 void scene_show(scene *s, int b, int h, int q, int kv);
 void scene_show_rectangle(scene *s, int b, int h, int q_begin, int q_end, int kv_begin, int kv_end);
 
-/* ---- for the suites ------------------------------------------------------------------------------------------------- */
+/* ---- for the suites ---------------------------------------------------------------------------------------------- */
 
 typedef struct library_mask {
   const char *name;
