@@ -1,8 +1,9 @@
 /* address.c: every access to memory stays inside its object.
  *
- * Input: the flattened mask. Output: the same, each load, store, copy and fill with an address that is rebuilt as an object and
- * one index of 64 bits, clamped to the object; without pointers that are stored, compared or merged. Structs and arrays whose
- * addresses have become constants go to registers (SROA), which may show what further pointers point into: hence rounds. */
+ * Input: the flattened mask. Output: the same, each load, store, copy and fill with an address that is rebuilt as an
+ * object and one index of 64 bits, clamped to the object; without pointers that are stored, compared or merged.
+ * Structs and arrays whose addresses have become constants go to registers (SROA), which may show what further
+ * pointers point into: hence rounds. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,8 +16,8 @@ typedef struct access_pass {
   flyi_indices indices;
   unsigned done_kind; /* metadata that marks finished accesses */
   LLVMValueRef done;
-  bool last;          /* the last round: what is still unknown is refused */
-  bool unknown;       /* some access is left for the next round */
+  bool last;    /* the last round: what is still unknown is refused */
+  bool unknown; /* some access is left for the next round */
 } access_pass;
 
 static const char *name_of(LLVMValueRef value) {
@@ -24,7 +25,7 @@ static const char *name_of(LLVMValueRef value) {
   return LLVMGetValueName2(value, &size);
 }
 
-/* ---- Objects -------------------------------------------------------------------------------------------------------- */
+/* ---- Objects ----------------------------------------------------------------------------------------------------- */
 
 /* What an access touches. */
 typedef struct target {
@@ -50,12 +51,13 @@ static fly_status find_target(access_pass *pass, LLVMValueRef pointer, LLVMValue
   }
   if (kind == FLYI_BASE_NULL) return flyi_refuse(pass->v, at, "the pointer may be null: let it point into an array");
   if (kind != FLYI_BASE_FOUND)
-    return flyi_refuse(pass->v, at, "the pointer may point into different objects: choose between values, not pointers");
+    return flyi_refuse(pass->v, at,
+                       "the pointer may point into different objects: choose between values, not pointers");
   *out = target_of(pass->v, base);
   return FLY_OK;
 }
 
-/* ---- Clamped addresses ---------------------------------------------------------------------------------------------- */
+/* ---- Clamped addresses ------------------------------------------------------------------------------------------- */
 
 static LLVMValueRef i64_of(const flyi_verifier *v, int64_t value) {
   return LLVMConstInt(flyi_int_type(v, 64), (uint64_t)value, true);
@@ -89,8 +91,8 @@ static fly_status buffer_address(access_pass *pass, LLVMValueRef at, const targe
   LLVMTypeRef i64 = flyi_int_type(v, 64), pointer = LLVMPointerTypeInContext(v->context, 0);
   int64_t size = (int64_t)flyi_type_bytes(v, global->type);
   if (type != global->type || address->offset % size || address->unit % size)
-    return flyi_refuse(v, at, "a mask cannot read buffer '%s' as something else than its %s elements", name_of(object->base),
-                       fly_type_name(v->declarations->buffers[global->index].type));
+    return flyi_refuse(v, at, "a mask cannot read buffer '%s' as something else than its %s elements",
+                       name_of(object->base), fly_type_name(v->declarations->buffers[global->index].type));
   flyi_build_before(v, at);
   LLVMValueRef index = flyi_address_index(v, address, size, 0);
   int64_t constant;
@@ -105,8 +107,9 @@ static fly_status buffer_address(access_pass *pass, LLVMValueRef at, const targe
   return FLY_OK;
 }
 
-/* `bytes` bytes of a local or table. The object is seen as rows of address->unit bytes, of which the access takes a part that
- * begins at `rest`; the row is clamped. So the last element of an array is the last one also where elements are structs. */
+/* `bytes` bytes of a local or table. The object is seen as rows of address->unit bytes, of which the access takes a
+ * part that begins at `rest`; the row is clamped. So the last element of an array is the last one also where elements
+ * are structs. */
 static fly_status object_address(access_pass *pass, LLVMValueRef at, const target *object, const flyi_address *address,
                                  LLVMTypeRef type, uint64_t bytes, LLVMValueRef *out, unsigned *align) {
   flyi_verifier *v = pass->v;
@@ -122,7 +125,8 @@ static fly_status object_address(access_pass *pass, LLVMValueRef at, const targe
   int64_t size = (int64_t)bytes, step = unit | rest;
   if (flyi_constant_int(row, &offset)) {
     offset = offset * unit + rest;
-    *out = offset ? LLVMBuildGEP2(v->builder, i8, object->base, (LLVMValueRef[]){i64_of(v, offset)}, 1, "") : object->base;
+    *out = offset ? LLVMBuildGEP2(v->builder, i8, object->base, (LLVMValueRef[]){i64_of(v, offset)}, 1, "")
+                  : object->base;
     step = offset;
   } else if (type && flyi_is_scalar(type) && unit % size == 0 && rest % size == 0) {
     if (unit != size) row = LLVMBuildMul(v->builder, row, i64_of(v, unit / size), "");
@@ -137,19 +141,20 @@ static fly_status object_address(access_pass *pass, LLVMValueRef at, const targe
   return FLY_OK;
 }
 
-/* ---- Accesses ------------------------------------------------------------------------------------------------------- */
+/* ---- Accesses ---------------------------------------------------------------------------------------------------- */
 
 static fly_status refuse_store(access_pass *pass, LLVMValueRef at, const target *object) {
-  const char *what = !object->global                           ? "the constant"
+  const char *what = !object->global                          ? "the constant"
                      : object->global->kind == FLYI_PARAMETER ? "parameter"
                      : object->global->kind == FLYI_BUFFER    ? "buffer"
                                                               : "the dimension";
-  return flyi_refuse(pass->v, at, "a mask cannot write to %s '%s', only to its own locals", what, name_of(object->base));
+  return flyi_refuse(pass->v, at, "a mask cannot write to %s '%s', only to its own locals", what,
+                     name_of(object->base));
 }
 
 /* The new pointer of an access of `bytes` bytes, as `type` (NULL: a copy or fill). *out NULL: not yet clear. */
-static fly_status resolve(access_pass *pass, LLVMValueRef at, LLVMValueRef pointer, LLVMTypeRef type, uint64_t bytes, bool write,
-                          LLVMValueRef *out, unsigned *align) {
+static fly_status resolve(access_pass *pass, LLVMValueRef at, LLVMValueRef pointer, LLVMTypeRef type, uint64_t bytes,
+                          bool write, LLVMValueRef *out, unsigned *align) {
   flyi_verifier *v = pass->v;
   target object = {0};
   flyi_address address;
@@ -182,7 +187,8 @@ static fly_status rewrite_access(access_pass *pass, LLVMValueRef access) {
   LLVMValueRef pointer;
   unsigned align;
   if (!write && is_buffer_pointer(v, access)) return FLY_OK;
-  fly_status status = resolve(pass, access, LLVMGetOperand(access, write), type, flyi_type_bytes(v, type), write, &pointer, &align);
+  fly_status status = resolve(pass, access, LLVMGetOperand(access, write), type, flyi_type_bytes(v, type), write,
+                              &pointer, &align);
   if (status || !pointer) return status;
   LLVMSetOperand(access, write, pointer);
   LLVMSetAlignment(access, align);
@@ -190,8 +196,8 @@ static fly_status rewrite_access(access_pass *pass, LLVMValueRef access) {
   return FLY_OK;
 }
 
-/* memcpy, memmove, memset: of a constant size, which refuse.c has seen to. They are built anew: the old ones' arguments may
- * promise an alignment. */
+/* memcpy, memmove, memset: of a constant size, which refuse.c has seen to. They are built anew: the old ones'
+ * arguments may promise an alignment. */
 static fly_status rewrite_block(access_pass *pass, LLVMValueRef call, bool fill) {
   flyi_verifier *v = pass->v;
   LLVMValueRef size = LLVMGetOperand(call, 2), to, from = LLVMGetOperand(call, 1), made;
@@ -204,8 +210,10 @@ static fly_status rewrite_block(access_pass *pass, LLVMValueRef call, bool fill)
     if (status || !from) return status;
   }
   flyi_build_before(v, call);
-  if (fill) made = LLVMBuildMemSet(v->builder, to, from, size, to_align);
-  else made = LLVMBuildMemMove(v->builder, to, to_align, from, from_align, size);
+  if (fill)
+    made = LLVMBuildMemSet(v->builder, to, from, size, to_align);
+  else
+    made = LLVMBuildMemMove(v->builder, to, to_align, from, from_align, size);
   mark_done(pass, made);
   LLVMInstructionEraseFromParent(call);
   return FLY_OK;
@@ -213,10 +221,10 @@ static fly_status rewrite_block(access_pass *pass, LLVMValueRef call, bool fill)
 
 /* A comparison of pointers into one object compares their indices. */
 static fly_status rewrite_comparison(access_pass *pass, LLVMValueRef compare) {
-  static const LLVMIntPredicate as_signed[] = {[LLVMIntEQ] = LLVMIntEQ,   [LLVMIntNE] = LLVMIntNE,   [LLVMIntUGT] = LLVMIntSGT,
-                                               [LLVMIntUGE] = LLVMIntSGE, [LLVMIntULT] = LLVMIntSLT, [LLVMIntULE] = LLVMIntSLE,
-                                               [LLVMIntSGT] = LLVMIntSGT, [LLVMIntSGE] = LLVMIntSGE, [LLVMIntSLT] = LLVMIntSLT,
-                                               [LLVMIntSLE] = LLVMIntSLE};
+  static const LLVMIntPredicate as_signed[] = {
+      [LLVMIntEQ] = LLVMIntEQ,   [LLVMIntNE] = LLVMIntNE,   [LLVMIntUGT] = LLVMIntSGT, [LLVMIntUGE] = LLVMIntSGE,
+      [LLVMIntULT] = LLVMIntSLT, [LLVMIntULE] = LLVMIntSLE, [LLVMIntSGT] = LLVMIntSGT, [LLVMIntSGE] = LLVMIntSGE,
+      [LLVMIntSLT] = LLVMIntSLT, [LLVMIntSLE] = LLVMIntSLE};
   flyi_verifier *v = pass->v;
   target object[2] = {0};
   flyi_address address[2];
@@ -257,7 +265,8 @@ static fly_status rewrite(access_pass *pass, LLVMValueRef instruction) {
   const char *intrinsic = flyi_intrinsic(instruction);
   if (flyi_starts(intrinsic, "llvm.lifetime.")) return LLVMInstructionEraseFromParent(instruction), FLY_OK;
   if (LLVMIsAExtractValueInst(instruction)) return forward_element(instruction), FLY_OK;
-  if (LLVMIsAICmpInst(instruction) && LLVMGetTypeKind(LLVMTypeOf(LLVMGetOperand(instruction, 0))) == LLVMPointerTypeKind)
+  if (LLVMIsAICmpInst(instruction) &&
+      LLVMGetTypeKind(LLVMTypeOf(LLVMGetOperand(instruction, 0))) == LLVMPointerTypeKind)
     return rewrite_comparison(pass, instruction);
   bool access = LLVMIsALoadInst(instruction) || LLVMIsAStoreInst(instruction);
   if ((!access && !flyi_starts(intrinsic, "llvm.mem")) || LLVMGetMetadata(instruction, pass->done_kind)) return FLY_OK;
@@ -265,7 +274,7 @@ static fly_status rewrite(access_pass *pass, LLVMValueRef instruction) {
                 : rewrite_block(pass, instruction, flyi_starts(intrinsic, "llvm.memset"));
 }
 
-/* ---- The step ------------------------------------------------------------------------------------------------------- */
+/* ---- The step ---------------------------------------------------------------------------------------------------- */
 
 /* Pointers in memory, and what is left of pointers that went around a loop. */
 static fly_status finish_pointers(flyi_verifier *v) {

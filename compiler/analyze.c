@@ -1,16 +1,16 @@
 /* analyze.c: the symbolic mask as a mask program (runtime/program.h).
  *
- * Input: the symbolic module, which is optimised here in place, and what the source declares. Output: the program's bytes, and
- * what the mask reads. The translation is block by block and instruction by instruction; what programs do not have (floating
- * point, local arrays, wide integers, ...) becomes a value that is unknown, which is sound: tiles that depend on it are settled
- * by the compiled mask. */
+ * Input: the symbolic module, which is optimised here in place, and what the source declares. Output: the program's
+ * bytes, and what the mask reads. The translation is block by block and instruction by instruction; what programs do
+ * not have (floating point, local arrays, wide integers, ...) becomes a value that is unknown, which is sound: tiles
+ * that depend on it are settled by the compiled mask. */
 #include <llvm-c/Transforms/PassBuilder.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "analyze.h"
 
-/* ---- values ----------------------------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 int flyi_int_width(LLVMTypeRef type) {
   unsigned width = LLVMGetTypeKind(type) == LLVMIntegerTypeKind ? LLVMGetIntTypeWidth(type) : 0;
@@ -78,16 +78,18 @@ int32_t flyi_value(flyi_translation *t, LLVMValueRef value) {
   return slot && slot->number >= 0 ? slot->number : flyi_put_unknown(t, width);
 }
 
-/* ---- instructions ----------------------------------------------------------------------------------------------------------- */
+/* ---- instructions ------------------------------------------------------------------------------------------------ */
 
-static int32_t operand(flyi_translation *t, LLVMValueRef i, unsigned which) { return flyi_value(t, LLVMGetOperand(i, which)); }
+static int32_t operand(flyi_translation *t, LLVMValueRef i, unsigned which) {
+  return flyi_value(t, LLVMGetOperand(i, which));
+}
 
 static int32_t translate_binary(flyi_translation *t, LLVMValueRef i, int width) {
-  static const uint8_t ops[] = {[LLVMAdd] = FLYI_OP_ADD,   [LLVMSub] = FLYI_OP_SUB,   [LLVMMul] = FLYI_OP_MUL,
-                                [LLVMUDiv] = FLYI_OP_UDIV, [LLVMSDiv] = FLYI_OP_SDIV, [LLVMURem] = FLYI_OP_UREM,
-                                [LLVMSRem] = FLYI_OP_SREM, [LLVMShl] = FLYI_OP_SHL,   [LLVMLShr] = FLYI_OP_LSHR,
-                                [LLVMAShr] = FLYI_OP_ASHR, [LLVMAnd] = FLYI_OP_AND,   [LLVMOr] = FLYI_OP_OR,
-                                [LLVMXor] = FLYI_OP_XOR};
+  static const uint8_t ops[] = {
+      [LLVMAdd] = FLYI_OP_ADD,   [LLVMSub] = FLYI_OP_SUB,   [LLVMMul] = FLYI_OP_MUL,   [LLVMUDiv] = FLYI_OP_UDIV,
+      [LLVMSDiv] = FLYI_OP_SDIV, [LLVMURem] = FLYI_OP_UREM, [LLVMSRem] = FLYI_OP_SREM, [LLVMShl] = FLYI_OP_SHL,
+      [LLVMLShr] = FLYI_OP_LSHR, [LLVMAShr] = FLYI_OP_ASHR, [LLVMAnd] = FLYI_OP_AND,   [LLVMOr] = FLYI_OP_OR,
+      [LLVMXor] = FLYI_OP_XOR};
   LLVMOpcode opcode = LLVMGetInstructionOpcode(i);
   uint8_t op = (size_t)opcode < sizeof ops ? ops[opcode] : 0;
   if (width == 1 && (op == FLYI_OP_ADD || op == FLYI_OP_SUB)) op = FLYI_OP_XOR;
@@ -103,12 +105,21 @@ static int32_t translate_binary(flyi_translation *t, LLVMValueRef i, int width) 
 static int32_t compare_bits(flyi_translation *t, LLVMIntPredicate predicate, int32_t a, int32_t b) {
   int32_t not_a = put_not(t, 1, a), not_b = put_not(t, 1, b);
   switch (predicate) {
-  case LLVMIntEQ: return flyi_put_binary(t, FLYI_OP_XOR, 1, a, not_b);
-  case LLVMIntNE: return flyi_put_binary(t, FLYI_OP_XOR, 1, a, b);
-  case LLVMIntULT: case LLVMIntSGT: return flyi_put_binary(t, FLYI_OP_AND, 1, not_a, b);
-  case LLVMIntULE: case LLVMIntSGE: return flyi_put_binary(t, FLYI_OP_OR, 1, not_a, b);
-  case LLVMIntUGT: case LLVMIntSLT: return flyi_put_binary(t, FLYI_OP_AND, 1, a, not_b);
-  default: return flyi_put_binary(t, FLYI_OP_OR, 1, a, not_b); /* UGE, SLE */
+  case LLVMIntEQ:
+    return flyi_put_binary(t, FLYI_OP_XOR, 1, a, not_b);
+  case LLVMIntNE:
+    return flyi_put_binary(t, FLYI_OP_XOR, 1, a, b);
+  case LLVMIntULT:
+  case LLVMIntSGT:
+    return flyi_put_binary(t, FLYI_OP_AND, 1, not_a, b);
+  case LLVMIntULE:
+  case LLVMIntSGE:
+    return flyi_put_binary(t, FLYI_OP_OR, 1, not_a, b);
+  case LLVMIntUGT:
+  case LLVMIntSLT:
+    return flyi_put_binary(t, FLYI_OP_AND, 1, a, not_b);
+  default:
+    return flyi_put_binary(t, FLYI_OP_OR, 1, a, not_b); /* UGE, SLE */
   }
 }
 
@@ -119,16 +130,26 @@ static int32_t translate_compare(flyi_translation *t, LLVMValueRef i) {
   int32_t a = operand(t, i, 0), b = operand(t, i, 1);
   if (from == 1) return compare_bits(t, predicate, a, b);
   switch (predicate) {
-  case LLVMIntEQ: return flyi_put_binary(t, FLYI_OP_EQ, 1, a, b);
-  case LLVMIntNE: return flyi_put_binary(t, FLYI_OP_NE, 1, a, b);
-  case LLVMIntSLT: return flyi_put_binary(t, FLYI_OP_SLT, 1, a, b);
-  case LLVMIntSLE: return flyi_put_binary(t, FLYI_OP_SLE, 1, a, b);
-  case LLVMIntSGT: return flyi_put_binary(t, FLYI_OP_SLT, 1, b, a);
-  case LLVMIntSGE: return flyi_put_binary(t, FLYI_OP_SLE, 1, b, a);
-  case LLVMIntULT: return flyi_put_binary(t, FLYI_OP_ULT, 1, a, b);
-  case LLVMIntULE: return flyi_put_binary(t, FLYI_OP_ULE, 1, a, b);
-  case LLVMIntUGT: return flyi_put_binary(t, FLYI_OP_ULT, 1, b, a);
-  default: return flyi_put_binary(t, FLYI_OP_ULE, 1, b, a);
+  case LLVMIntEQ:
+    return flyi_put_binary(t, FLYI_OP_EQ, 1, a, b);
+  case LLVMIntNE:
+    return flyi_put_binary(t, FLYI_OP_NE, 1, a, b);
+  case LLVMIntSLT:
+    return flyi_put_binary(t, FLYI_OP_SLT, 1, a, b);
+  case LLVMIntSLE:
+    return flyi_put_binary(t, FLYI_OP_SLE, 1, a, b);
+  case LLVMIntSGT:
+    return flyi_put_binary(t, FLYI_OP_SLT, 1, b, a);
+  case LLVMIntSGE:
+    return flyi_put_binary(t, FLYI_OP_SLE, 1, b, a);
+  case LLVMIntULT:
+    return flyi_put_binary(t, FLYI_OP_ULT, 1, a, b);
+  case LLVMIntULE:
+    return flyi_put_binary(t, FLYI_OP_ULE, 1, a, b);
+  case LLVMIntUGT:
+    return flyi_put_binary(t, FLYI_OP_ULT, 1, b, a);
+  default:
+    return flyi_put_binary(t, FLYI_OP_ULE, 1, b, a);
   }
 }
 
@@ -138,7 +159,7 @@ static int32_t translate_cast(flyi_translation *t, LLVMValueRef i, flyi_op op, i
   return flyi_put(t, (flyi_instruction){.op = (uint8_t)op, .width = (uint8_t)width, .a = a});
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------------------------ */
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 static const char *callee(LLVMValueRef call) {
   size_t size;
@@ -164,8 +185,8 @@ static int32_t translate_intrinsic(flyi_translation *t, LLVMValueRef i, const ch
   static const struct {
     const char *prefix;
     flyi_op op;
-  } known[] = {{"llvm.smax.", FLYI_OP_SMAX}, {"llvm.smin.", FLYI_OP_SMIN},      {"llvm.umax.", FLYI_OP_UMAX},
-               {"llvm.umin.", FLYI_OP_UMIN}, {"llvm.abs.", FLYI_OP_ABS},        {"llvm.ctpop.", FLYI_OP_POPCOUNT},
+  } known[] = {{"llvm.smax.", FLYI_OP_SMAX}, {"llvm.smin.", FLYI_OP_SMIN}, {"llvm.umax.", FLYI_OP_UMAX},
+               {"llvm.umin.", FLYI_OP_UMIN}, {"llvm.abs.", FLYI_OP_ABS},   {"llvm.ctpop.", FLYI_OP_POPCOUNT},
                {"llvm.ctlz.", FLYI_OP_CTLZ}, {"llvm.cttz.", FLYI_OP_CTTZ}};
   if (width == 1) return flyi_put_unknown(t, width);
   for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
@@ -210,28 +231,38 @@ static int32_t translate_call(flyi_translation *t, LLVMValueRef i, int width) {
   return flyi_put(t, call);
 }
 
-/* ---- blocks ----------------------------------------------------------------------------------------------------------------- */
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
 static int32_t translate_instruction(flyi_translation *t, LLVMValueRef i, int width) {
   switch (LLVMGetInstructionOpcode(i)) {
-  case LLVMICmp: return translate_compare(t, i);
-  case LLVMZExt: return translate_cast(t, i, FLYI_OP_ZEXT, width);
-  case LLVMSExt: return translate_cast(t, i, FLYI_OP_SEXT, width);
-  case LLVMTrunc: return translate_cast(t, i, FLYI_OP_TRUNC, width);
-  case LLVMFreeze: return operand(t, i, 0);
-  case LLVMLoad: return flyi_translate_load(t, i);
-  case LLVMCall: return translate_call(t, i, width);
+  case LLVMICmp:
+    return translate_compare(t, i);
+  case LLVMZExt:
+    return translate_cast(t, i, FLYI_OP_ZEXT, width);
+  case LLVMSExt:
+    return translate_cast(t, i, FLYI_OP_SEXT, width);
+  case LLVMTrunc:
+    return translate_cast(t, i, FLYI_OP_TRUNC, width);
+  case LLVMFreeze:
+    return operand(t, i, 0);
+  case LLVMLoad:
+    return flyi_translate_load(t, i);
+  case LLVMCall:
+    return translate_call(t, i, width);
   case LLVMSelect: {
     if (!flyi_int_width(LLVMTypeOf(LLVMGetOperand(i, 0)))) return flyi_put_unknown(t, width);
     int32_t condition = operand(t, i, 0), yes = operand(t, i, 1), no = operand(t, i, 2);
-    return flyi_put(t, (flyi_instruction){.op = FLYI_OP_SELECT, .width = (uint8_t)width, .a = condition, .b = yes, .c = no});
+    return flyi_put(
+        t, (flyi_instruction){.op = FLYI_OP_SELECT, .width = (uint8_t)width, .a = condition, .b = yes, .c = no});
   }
-  default: return LLVMIsABinaryOperator(i) ? translate_binary(t, i, width) : flyi_put_unknown(t, width);
+  default:
+    return LLVMIsABinaryOperator(i) ? translate_binary(t, i, width) : flyi_put_unknown(t, width);
   }
 }
 
 /* The values that an edge carries to the phis of its target, as instructions of the block that it leaves. */
-static void put_edge(flyi_translation *t, const flyi_order *order, LLVMBasicBlockRef from, LLVMBasicBlockRef to, int64_t match) {
+static void put_edge(flyi_translation *t, const flyi_order *order, LLVMBasicBlockRef from, LLVMBasicBlockRef to,
+                     int64_t match) {
   flyi_edge edge = {order->place[flyi_cfg_index(&order->cfg, to)], t->program.args, match};
   for (LLVMValueRef phi = LLVMGetFirstInstruction(to); phi && LLVMIsAPHINode(phi); phi = LLVMGetNextInstruction(phi)) {
     if (!flyi_int_width(LLVMTypeOf(phi))) continue;
@@ -285,7 +316,7 @@ static void translate_block(flyi_translation *t, const flyi_order *order, int at
   if (flyi_program_add_block(&t->program, b) < 0) t->failed = true;
 }
 
-/* ---- what a mask reads ------------------------------------------------------------------------------------------------------ */
+/* ---- what a mask reads ------------------------------------------------------------------------------------------- */
 
 /* Otherwise than as the operand of fly_token_... or fly_len_... that says which entry or head is meant. */
 static bool used_directly(LLVMValueRef argument, unsigned position) {
@@ -312,7 +343,7 @@ static uint32_t find_reads(const flyi_translation *t, LLVMValueRef mask) {
   return reads;
 }
 
-/* ---- the whole -------------------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 /* Values must leave loops through phis (lcssa): the decoder goes through a loop once for each of its rounds. */
 static fly_status optimise(LLVMModuleRef module, fly_error *error) {
@@ -335,8 +366,8 @@ static void translate_nothing(flyi_translation *t) {
   if (flyi_program_add_block(&t->program, b) < 0) t->failed = true;
 }
 
-fly_status flyi_analyze(LLVMModuleRef module, const flyi_declarations *declarations, flyi_bytes *program, uint32_t *reads,
-                        fly_error *error) {
+fly_status flyi_analyze(LLVMModuleRef module, const flyi_declarations *declarations, flyi_bytes *program,
+                        uint32_t *reads, fly_error *error) {
   LLVMValueRef mask = LLVMGetNamedFunction(module, "mask");
   if (!mask) return flyi_fail(error, FLY_ERROR_INTERNAL, "the module has no mask");
   fly_status status = optimise(module, error);

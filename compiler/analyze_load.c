@@ -43,7 +43,7 @@ static int find_parameter(const flyi_translation *t, const char *name) {
 
 static bool is_integer(fly_type type) { return type >= FLY_I8; }
 
-/* ---- addresses -------------------------------------------------------------------------------------------------------------- */
+/* ---- addresses --------------------------------------------------------------------------------------------------- */
 
 static bool is_gep(LLVMValueRef pointer) {
   if (LLVMIsAConstantExpr(pointer)) return LLVMGetConstOpcode(pointer) == LLVMGetElementPtr;
@@ -52,7 +52,8 @@ static bool is_gep(LLVMValueRef pointer) {
 
 /* Adds value * scale bytes to an address of elements of `size` bytes. */
 static bool add_index(flyi_translation *t, address *a, LLVMValueRef value, int64_t scale, int64_t size) {
-  if (LLVMIsAConstantInt(value)) return !__builtin_add_overflow(a->offset, LLVMConstIntGetSExtValue(value) * scale, &a->offset);
+  if (LLVMIsAConstantInt(value))
+    return !__builtin_add_overflow(a->offset, LLVMConstIntGetSExtValue(value) * scale, &a->offset);
   int width = flyi_int_width(LLVMTypeOf(value));
   if (!width || scale % size) return false;
   int32_t index = flyi_value(t, value);
@@ -74,7 +75,8 @@ static bool find_address(flyi_translation *t, LLVMValueRef pointer, int64_t size
       if (LLVMGetTypeKind(type) != LLVMArrayTypeKind) return false;
       type = LLVMGetElementType(type);
     }
-    if (!add_index(t, out, LLVMGetOperand(pointer, (unsigned)i), (int64_t)LLVMABISizeOfType(t->layout, type), size)) return false;
+    if (!add_index(t, out, LLVMGetOperand(pointer, (unsigned)i), (int64_t)LLVMABISizeOfType(t->layout, type), size))
+      return false;
   }
   return true;
 }
@@ -86,11 +88,11 @@ static int32_t element_index(flyi_translation *t, const address *a, int64_t size
   return flyi_put_binary(t, FLYI_OP_ADD, 64, a->index, flyi_put_constant(t, 64, a->offset / size));
 }
 
-/* ---- tables ----------------------------------------------------------------------------------------------------------------- */
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
 
 typedef struct table {
-  int width;      /* of an element, in bits */
-  uint8_t *data;  /* NULL while counting */
+  int width;     /* of an element, in bits */
+  uint8_t *data; /* NULL while counting */
   int64_t count;
 } table;
 
@@ -103,10 +105,12 @@ static bool flatten(LLVMValueRef constant, LLVMTypeRef type, table *out) {
     return true;
   }
   int width = flyi_int_width(type);
-  if (!LLVMIsAConstantInt(constant) || width % 8 || (width & (width - 1)) || (out->width && out->width != width)) return false;
+  if (!LLVMIsAConstantInt(constant) || width % 8 || (width & (width - 1)) || (out->width && out->width != width))
+    return false;
   if (out->count == MOST_TABLE_ELEMENTS) return false;
   uint64_t value = LLVMConstIntGetZExtValue(constant);
-  if (out->data) memcpy(out->data + out->count * (width / 8), &value, (size_t)width / 8); /* little-endian, as programs are */
+  if (out->data)
+    memcpy(out->data + out->count * (width / 8), &value, (size_t)width / 8); /* little-endian, as programs are */
   out->width = width;
   out->count++;
   return true;
@@ -130,7 +134,7 @@ static int32_t find_table(flyi_translation *t, LLVMValueRef global, int width) {
   return slot->number;
 }
 
-/* ---- loads ------------------------------------------------------------------------------------------------------------------ */
+/* ---- loads ------------------------------------------------------------------------------------------------------- */
 
 static int32_t load_parameter(flyi_translation *t, const char *name, int width) {
   int which = find_parameter(t, name);
@@ -172,7 +176,8 @@ static int32_t load_from(flyi_translation *t, LLVMValueRef pointer, int width, i
     int32_t yes = load_from(t, LLVMGetOperand(pointer, 1), width, selects + 1);
     int32_t no = load_from(t, LLVMGetOperand(pointer, 2), width, selects + 1);
     int32_t condition = flyi_value(t, LLVMGetOperand(pointer, 0));
-    return flyi_put(t, (flyi_instruction){.op = FLYI_OP_SELECT, .width = (uint8_t)width, .a = condition, .b = yes, .c = no});
+    return flyi_put(
+        t, (flyi_instruction){.op = FLYI_OP_SELECT, .width = (uint8_t)width, .a = condition, .b = yes, .c = no});
   }
   if (symbol(pointer, "fly.param.")) return load_parameter(t, symbol(pointer, "fly.param."), width);
   if (symbol(pointer, "fly.count.") || symbol(pointer, "fly.dim.")) return load_size(t, pointer, width);

@@ -1,8 +1,8 @@
 /* bound.c: a mask's loops end.
  *
- * Input: the flat mask with guarded addresses. Output: the same, where needed with a counter of the rounds of all its loops
- * together, which ends the mask with the answer false when it exceeds FLYI_ROUNDS. No counter is needed where the loops'
- * constant bounds show that it cannot: those masks pay nothing, and stay easy to unroll. */
+ * Input: the flat mask with guarded addresses. Output: the same, where needed with a counter of the rounds of all its
+ * loops together, which ends the mask with the answer false when it exceeds FLYI_ROUNDS. No counter is needed where
+ * the loops' constant bounds show that it cannot: those masks pay nothing, and stay easy to unroll. */
 #include "loop.h"
 
 enum { MOST_NODE_RUNS = 1 << 19 };
@@ -16,7 +16,8 @@ static int64_t total_rounds(const flyi_cfg *cfg, const flyi_loops *loops) {
     if ((rounds[i] = flyi_loop_rounds(cfg, &loops->loops[i], &budget)) < 0) return FLYI_ROUNDS + 1;
   for (int i = 0; i < loops->count; i++) {
     int64_t times = rounds[i];
-    for (int k = 0; k < loops->count; k++) /* once a round of each loop around it, and once more in its last, unfinished round */
+    for (int k = 0; k < loops->count;
+         k++) /* once a round of each loop around it, and once more in its last, unfinished round */
       if (k != i && loops->loops[k].members[loops->loops[i].header] && times <= FLYI_ROUNDS) times *= rounds[k] + 1;
     total += times;
     if (total > FLYI_ROUNDS) break;

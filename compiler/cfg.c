@@ -1,7 +1,7 @@
 /* cfg.c: a function's control-flow graph.
  *
- * Input: a function. Output: its reachable blocks in reverse postorder with their dominators, by the algorithm of Cooper,
- * Harvey and Kennedy ("A Simple, Fast Dominance Algorithm", 2001). LLVM's C interface has none of it. */
+ * Input: a function. Output: its reachable blocks in reverse postorder with their dominators, by the algorithm of
+ * Cooper, Harvey and Kennedy ("A Simple, Fast Dominance Algorithm", 2001). LLVM's C interface has none of it. */
 #include <stdlib.h>
 
 #include "cfg.h"

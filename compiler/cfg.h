@@ -11,14 +11,14 @@ typedef struct flyi_cfg {
   struct flyi_cfg_slot {
     LLVMBasicBlockRef block;
     int index;
-  } *slots;                  /* a hash table: a block's place in `blocks` */
+  } *slots; /* a hash table: a block's place in `blocks` */
   unsigned slot_mask;
 } flyi_cfg;
 
 fly_status flyi_cfg_build(LLVMValueRef function, flyi_cfg *out, fly_error *error);
 void flyi_cfg_free(flyi_cfg *cfg);
 int flyi_cfg_index(const flyi_cfg *cfg, LLVMBasicBlockRef block); /* -1: cannot be reached */
-int flyi_cfg_common(const flyi_cfg *cfg, int a, int b); /* the closest block that dominates both */
+int flyi_cfg_common(const flyi_cfg *cfg, int a, int b);           /* the closest block that dominates both */
 bool flyi_cfg_dominates(const flyi_cfg *cfg, int above, int below);
 
 /* In the phis at the head of `block`, what came from `from` comes from `to` now; NULL: it comes no more. */

@@ -69,7 +69,8 @@ static fly_status name_entries(combination *c, fly_error *error) {
       bool parameter = i < image->parameter_count;
       const char *old = parameter ? image->parameters[i].name : image->buffers[i - image->parameter_count].name;
       if (strlen(old) >= MAX_NAME)
-        return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "masks combined so often that their names are too long: %.60s", old);
+        return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "masks combined so often that their names are too long: %.60s",
+                         old);
       c->entries[n] = (entry){.old = old, .name = c->names + (size_t)n * (MAX_NAME + 8), .side = s};
       write_name(&c->entries[n]);
     }
@@ -108,8 +109,8 @@ static fly_status parse_side(LLVMContextRef context, const fly_mask *mask, LLVMM
   flyi_section ir = mask->image.ir;
   *out = NULL;
   if (ir.size == 0)
-    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "%s comes from an image without IR, and cannot be combined: compile it",
-                     mask->image.name);
+    return flyi_fail(error, FLY_ERROR_UNSUPPORTED,
+                     "%s comes from an image without IR, and cannot be combined: compile it", mask->image.name);
   LLVMMemoryBufferRef buffer = LLVMCreateMemoryBufferWithMemoryRangeCopy(ir.data, ir.size, "ir");
   bool failed = LLVMParseBitcodeInContext2(context, buffer, out);
   LLVMDisposeMemoryBuffer(buffer);
@@ -181,9 +182,12 @@ static void add_mask(LLVMModuleRef module, fly_combine how) {
   LLVMBuilderRef builder = LLVMCreateBuilderInContext(context);
   LLVMPositionBuilderAtEnd(builder, LLVMAppendBasicBlockInContext(context, mask, ""));
   LLVMValueRef answer = call_side(module, builder, mask, LEFT);
-  if (how == FLY_NOT) answer = LLVMBuildNot(builder, answer, "");
-  else if (how == FLY_AND) answer = LLVMBuildAnd(builder, answer, call_side(module, builder, mask, RIGHT), "");
-  else answer = LLVMBuildOr(builder, answer, call_side(module, builder, mask, RIGHT), "");
+  if (how == FLY_NOT)
+    answer = LLVMBuildNot(builder, answer, "");
+  else if (how == FLY_AND)
+    answer = LLVMBuildAnd(builder, answer, call_side(module, builder, mask, RIGHT), "");
+  else
+    answer = LLVMBuildOr(builder, answer, call_side(module, builder, mask, RIGHT), "");
   LLVMBuildRet(builder, answer);
   LLVMDisposeBuilder(builder);
 }
@@ -246,7 +250,8 @@ static fly_status check_sides(fly_combine how, const fly_mask *left, const fly_m
   if (how != FLY_AND && how != FLY_OR && how != FLY_NOT)
     return flyi_fail(error, FLY_ERROR_ARGUMENT, "how is %d: it must be FLY_AND, FLY_OR or FLY_NOT", (int)how);
   if (!left) return flyi_fail(error, FLY_ERROR_ARGUMENT, "left is NULL");
-  if (how == FLY_NOT && right) return flyi_fail(error, FLY_ERROR_ARGUMENT, "FLY_NOT takes one mask: right must be NULL");
+  if (how == FLY_NOT && right)
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "FLY_NOT takes one mask: right must be NULL");
   if (how != FLY_NOT && !right) return flyi_fail(error, FLY_ERROR_ARGUMENT, "right is NULL");
   return FLY_OK;
 }

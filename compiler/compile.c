@@ -91,7 +91,8 @@ static fly_status bake(const flyi_request *r, flyi_declarations *declarations, f
     flyi_parameter *parameter = NULL;
     for (int k = 0; k < declarations->parameter_count; k++)
       if (strcmp(declarations->parameters[k].name, arg->name) == 0) parameter = &declarations->parameters[k];
-    if (!parameter) return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s has no parameter %.100s to bake", r->name, arg->name);
+    if (!parameter)
+      return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s has no parameter %.100s to bake", r->name, arg->name);
     uint64_t value;
     fly_status status = flyi_parameter_slot(parameter, arg, &value, error);
     if (status) return status;
@@ -152,8 +153,10 @@ void flyi_request_cached(const flyi_request *r, fly_mask **out) {
   flyi_section code = image.code;
   bool wanted = is_wanted(r, &image);
   flyi_image_free(&image);
-  if (wanted) load(&bytes, code, true, out, NULL);
-  else flyi_bytes_free(&bytes);
+  if (wanted)
+    load(&bytes, code, true, out, NULL);
+  else
+    flyi_bytes_free(&bytes);
 }
 
 /* ---- from the symbolic module on -------------------------------------------------------------------------------------- */
@@ -166,8 +169,8 @@ static fly_status keep_ir(LLVMModuleRef module, flyi_bytes *out, fly_error *erro
   return good ? FLY_OK : flyi_no_memory(error);
 }
 
-static fly_status make_object(LLVMModuleRef module, const flyi_declarations *declarations, flyi_isa isa, flyi_bytes *out,
-                              fly_error *error) {
+static fly_status make_object(LLVMModuleRef module, const flyi_declarations *declarations, flyi_isa isa,
+                              flyi_bytes *out, fly_error *error) {
   LLVMModuleRef special = NULL;
   fly_status status = flyi_specialize(module, declarations, isa, &special, error); /* consumes the module */
   if (status) return status;
@@ -187,8 +190,10 @@ static fly_status make_image(const flyi_request *r, LLVMModuleRef module, const 
   fly_status status = keep_ir(bare, &ir, error);
   if (!status) status = flyi_analyze(module, declarations, &program, &reads, error);
   LLVMDisposeModule(module);
-  if (status) LLVMDisposeModule(bare);
-  else status = make_object(bare, declarations, r->isa, object, error);
+  if (status)
+    LLVMDisposeModule(bare);
+  else
+    status = make_object(bare, declarations, r->isa, object, error);
   if (!status) {
     flyi_image image = {.name = r->name,
                         .target = flyi_isa_name(r->isa),
@@ -207,8 +212,8 @@ static fly_status make_image(const flyi_request *r, LLVMModuleRef module, const 
   return status;
 }
 
-fly_status flyi_request_finish(const flyi_request *r, LLVMModuleRef module, flyi_declarations *declarations, fly_mask **out,
-                               fly_error *error) {
+fly_status flyi_request_finish(const flyi_request *r, LLVMModuleRef module, flyi_declarations *declarations,
+                               fly_mask **out, fly_error *error) {
   flyi_bytes object = {0}, image = {0};
   fly_status status = bake(r, declarations, error);
   if (status) {
@@ -226,8 +231,8 @@ fly_status flyi_request_finish(const flyi_request *r, LLVMModuleRef module, flyi
 
 /* ---- sources ---------------------------------------------------------------------------------------------------------- */
 
-static fly_status check_source(const char *source, const char **name, const fly_compile_options *options, flyi_request *r,
-                               fly_error *error) {
+static fly_status check_source(const char *source, const char **name, const fly_compile_options *options,
+                               flyi_request *r, fly_error *error) {
   if (!source) return flyi_fail(error, FLY_ERROR_ARGUMENT, "source is NULL");
   if (!*name || !**name) *name = "mask.c";
   if (strlen(*name) > 4000) return flyi_fail(error, FLY_ERROR_ARGUMENT, "the source's name is longer than 4,000 bytes");
@@ -285,7 +290,8 @@ static fly_status read_file(const char *path, flyi_bytes *out, fly_error *error)
   return FLY_OK;
 }
 
-fly_status fly_mask_compile_file(const char *path, const fly_compile_options *options, fly_mask **out, fly_error *error) {
+fly_status fly_mask_compile_file(const char *path, const fly_compile_options *options, fly_mask **out,
+                                 fly_error *error) {
   flyi_bytes source = {0};
   if (!out) return flyi_fail(error, FLY_ERROR_ARGUMENT, "out is NULL");
   *out = NULL;
@@ -328,7 +334,8 @@ fly_status fly_mask_emit(const char *source, const char *name, const fly_compile
     goto done;
   }
   if ((status = flyi_specialize(module, &declarations, request.isa, &special, error))) goto done;
-  status = what == FLY_EMIT_LL ? print_module(special, &bytes, error) : flyi_emit(special, machine, true, &bytes, error);
+  status = what == FLY_EMIT_LL ? print_module(special, &bytes, error)
+                               : flyi_emit(special, machine, true, &bytes, error);
   if (!status && !flyi_bytes_add(&bytes, "", 1)) status = flyi_no_memory(error);
   if (status) goto done;
   *text = (char *)bytes.data;

@@ -55,6 +55,14 @@ fly_status flyi_verify(LLVMContextRef context, flyi_section ir, const char *name
 fly_status flyi_analyze(LLVMModuleRef module, const flyi_declarations *declarations, flyi_bytes *program, uint32_t *reads,
                         fly_error *error);
 
+/* ---- straighten (straighten.c) ----------------------------------------------------------------------------------------- */
+
+/* Moves what the arguments alone decide to the entry block of the symbolic mask, and turns branches into selects: a mask without
+ * loops returns from its entry block. (What lies behind is then unreachable, and not deleted.) It holds no switch. */
+fly_status flyi_straighten(LLVMValueRef mask, fly_error *error);
+/* About the cycles that an instruction takes, itself. -1: it reads or writes locals, or ends a block: it must stay. */
+int flyi_cost(LLVMValueRef instruction);
+
 /* ---- divide (divide.c) ------------------------------------------------------------------------------------------------ */
 
 /* In a module that holds the symbolic mask and the mask_tile template: gives the template its fly_row, fly_column, fly_pair and

@@ -1,8 +1,8 @@
 /* declare.c: the globals of a source.
  *
- * Input: the module that clang wrote. Output: the parameters and buffers that it declares with FLY_PARAM and FLY_BUFFER (see
- * mask.h for what these leave in the IR: sections fly.param, fly.buffer, fly.dim, and in fly.type a constant
- * {size | kind, rank} named fly_type_NAME). What else there is must be a constant table. */
+ * Input: the module that clang wrote. Output: the parameters and buffers that it declares with FLY_PARAM and
+ * FLY_BUFFER (see mask.h for what these leave in the IR: sections fly.param, fly.buffer, fly.dim, and in fly.type a
+ * constant {size | kind, rank} named fly_type_NAME). What else there is must be a constant table. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,8 +78,10 @@ static fly_status declare_parameter(flyi_verifier *v, LLVMValueRef global, flyi_
     LLVMBool lossy;
     double real = LLVMConstRealGetDouble(value, &lossy);
     float single = (float)real;
-    if (type == FLY_F32) memcpy(&parameter->value, &single, sizeof single);
-    else memcpy(&parameter->value, &real, sizeof real);
+    if (type == FLY_F32)
+      memcpy(&parameter->value, &single, sizeof single);
+    else
+      memcpy(&parameter->value, &real, sizeof real);
   } else {
     return flyi_refuse(v, global, "the default of parameter '%s' is not a number", name);
   }
@@ -88,7 +90,8 @@ static fly_status declare_parameter(flyi_verifier *v, LLVMValueRef global, flyi_
              : flyi_refuse(v, global, "declare parameter '%s' with FLY_PARAM(type, name, default)", name);
 }
 
-static fly_status declare_buffer(flyi_verifier *v, LLVMValueRef global, flyi_global *entry, fly_type type, int64_t rank) {
+static fly_status declare_buffer(flyi_verifier *v, LLVMValueRef global, flyi_global *entry, fly_type type,
+                                 int64_t rank) {
   const char *name = name_of(global);
   if (type == FLY_TYPE_NONE || type == FLY_F64)
     return flyi_refuse(v, global, "the elements of buffer '%s' must be integers, bool or float", name);
@@ -126,7 +129,8 @@ static fly_status declare_one(flyi_verifier *v, LLVMValueRef global) {
   if (in_section(global, "fly.dim")) {
     status = declare_dimension(v, global, entry);
   } else if (!read_companion(v, name, &type, &rank)) {
-    return flyi_refuse(v, global, "'%s' is in a section of Flymask's own: declare it with FLY_PARAM or FLY_BUFFER", name);
+    return flyi_refuse(v, global, "'%s' is in a section of Flymask's own: declare it with FLY_PARAM or FLY_BUFFER",
+                       name);
   } else if (v->declarations->parameter_count + v->declarations->buffer_count >= MOST_DECLARATIONS) {
     return flyi_refuse(v, global, "a mask can have at most %d parameters and buffers", MOST_DECLARATIONS);
   } else if (in_section(global, "fly.param")) {
@@ -138,7 +142,7 @@ static fly_status declare_one(flyi_verifier *v, LLVMValueRef global) {
   return status;
 }
 
-/* ---- The other globals ---------------------------------------------------------------------------------------------- */
+/* ---- The other globals ------------------------------------------------------------------------------------------- */
 
 /* Padding that C leaves undefined becomes 0. NULL: the constant holds poison, which no C constant should. */
 static LLVMValueRef defined(LLVMValueRef constant) {
@@ -155,10 +159,12 @@ static LLVMValueRef defined(LLVMValueRef constant) {
     changed = changed || parts[i] != part;
     if (!parts[i]) result = NULL;
   }
-  if (!parts) result = NULL;
+  if (!parts)
+    result = NULL;
   else if (result && changed && LLVMIsAConstantArray(constant))
     result = LLVMConstArray2(LLVMGetElementType(type), parts, count);
-  else if (result && changed && LLVMGetStructName(type)) result = LLVMConstNamedStruct(type, parts, count);
+  else if (result && changed && LLVMGetStructName(type))
+    result = LLVMConstNamedStruct(type, parts, count);
   else if (result && changed)
     result = LLVMConstStructInContext(LLVMGetTypeContext(type), parts, count, LLVMIsPackedStruct(type));
   free(parts);
@@ -169,7 +175,8 @@ static LLVMValueRef defined(LLVMValueRef constant) {
 static fly_status refuse_undefined(flyi_verifier *v, LLVMValueRef global) {
   LLVMUseRef use = LLVMGetFirstUse(global);
   LLVMValueRef user = use ? LLVMGetUser(use) : NULL;
-  for (LLVMUseRef next = use; next; next = LLVMGetNextUse(next)) user = LLVMGetUser(next); /* uses are listed backwards */
+  for (LLVMUseRef next = use; next; next = LLVMGetNextUse(next))
+    user = LLVMGetUser(next); /* uses are listed backwards */
   return flyi_refuse(v, user && LLVMIsAInstruction(user) ? user : global,
                      "'%s' is declared but not defined here: a mask is one file", name_of(global));
 }
@@ -178,7 +185,9 @@ static fly_status check_table(flyi_verifier *v, LLVMValueRef global, uint64_t *b
   const char *name = name_of(global);
   if (LLVMIsDeclaration(global)) return refuse_undefined(v, global);
   if (!LLVMIsGlobalConstant(global))
-    return flyi_refuse(v, global, "a mask cannot have variables that live on ('%s'): make it const, or a parameter by FLY_PARAM", name);
+    return flyi_refuse(v, global,
+                       "a mask cannot have variables that live on ('%s'): make it const, or a parameter by FLY_PARAM",
+                       name);
   uint64_t size = flyi_type_bytes(v, LLVMGlobalGetValueType(global));
   *bytes = size > FLYI_MOST_TABLE_BYTES ? FLYI_MOST_TABLE_BYTES + 1 : *bytes + size;
   if (*bytes > FLYI_MOST_TABLE_BYTES)
@@ -193,7 +202,8 @@ static fly_status check_table(flyi_verifier *v, LLVMValueRef global, uint64_t *b
 /* Whatever a global is, these it must not have. */
 static fly_status check_attributes(flyi_verifier *v, LLVMValueRef global) {
   const char *name = name_of(global), *section = LLVMGetSection(global);
-  if (LLVMIsThreadLocal(global)) return flyi_refuse(v, global, "a mask cannot have thread-local variables ('%s')", name);
+  if (LLVMIsThreadLocal(global))
+    return flyi_refuse(v, global, "a mask cannot have thread-local variables ('%s')", name);
   if (section && *section && !flyi_starts(section, "fly.") && strcmp(section, "llvm.metadata"))
     return flyi_refuse(v, global, "a mask cannot put '%s' into a section ('%s')", name, section);
   if (LLVMGetPointerAddressSpace(LLVMTypeOf(global)))
@@ -206,7 +216,8 @@ static fly_status check_llvm_global(flyi_verifier *v, LLVMValueRef global) {
   if (!flyi_starts(name, "llvm.global_ctors") && !flyi_starts(name, "llvm.global_dtors"))
     return flyi_refuse(v, NULL, "a mask cannot have such an attribute (%s)", name);
   LLVMValueRef list = LLVMGetInitializer(global), entry = list ? LLVMGetAggregateElement(list, 0) : NULL;
-  return flyi_refuse(v, entry ? LLVMGetAggregateElement(entry, 1) : NULL, "a mask cannot have constructors or destructors");
+  return flyi_refuse(v, entry ? LLVMGetAggregateElement(entry, 1) : NULL,
+                     "a mask cannot have constructors or destructors");
 }
 
 static fly_status declare_globals(flyi_verifier *v) {
@@ -220,12 +231,14 @@ static fly_status declare_globals(flyi_verifier *v) {
       if (flyi_starts(name, "llvm.used") || flyi_starts(name, "llvm.compiler.used")) continue;
       if (flyi_starts(name, "llvm.")) return check_llvm_global(v, global);
       if (round == 0) status = check_attributes(v, global);
-      if (!status && round == 0 && (declaration || dimension) && LLVMIsDeclaration(global)) status = check_table(v, global, &bytes);
+      if (!status && round == 0 && (declaration || dimension) && LLVMIsDeclaration(global))
+        status = check_table(v, global, &bytes);
       if (!status && ((round == 0 && declaration) || (round == 1 && dimension))) status = declare_one(v, global);
       if (!status && round == 2 && !declaration && !dimension) {
         if (!type && LLVMGetSection(global) && flyi_starts(LLVMGetSection(global), "fly."))
           status = flyi_refuse(v, global, "a mask cannot put '%s' into a section of Flymask's own", name);
-        else status = check_table(v, global, &bytes);
+        else
+          status = check_table(v, global, &bytes);
       }
       if (status) return status;
     }
@@ -241,8 +254,10 @@ static bool keep_names(flyi_verifier *v) {
   for (int i = 0; names && i < v->global_count; i++) {
     const flyi_global *g = &v->globals[i];
     if (g->kind == FLYI_DIMENSION) continue;
-    if (g->kind == FLYI_PARAMETER) d->parameters[g->index].name = names;
-    else d->buffers[g->index].name = names;
+    if (g->kind == FLYI_PARAMETER)
+      d->parameters[g->index].name = names;
+    else
+      d->buffers[g->index].name = names;
     names = stpcpy(names, name_of(g->value)) + 1;
   }
   return names != NULL;

@@ -1,9 +1,7 @@
 /* divide.c: divides a mask by what its values depend on. Input: a module with the symbolic @mask and the template. Output: the
  * same module, with the template's fly_row, fly_column, fly_pair and fly_row_repeats defined, and without @mask.
  *
- * First every instruction that depends on the arguments and on nothing a branch decides is moved to the entry block: no
- * instruction of a symbolic mask can trap, so that computing it too often changes nothing, and without loads behind branches
- * the inner loop becomes vectors. Then
+ * Of the values that the arguments alone decide, which straighten.c has collected in the entry block,
  *
  *     fly_row     computes what depends on q alone (and b, h, parameters), once for each row of a block,
  *     fly_column  what depends on kv alone, if that is worth a table: once for each column,
@@ -13,9 +11,9 @@
 
 #include "compiler.h"
 
-enum { BY_QUERY = 1, BY_KEY = 2 };               /* what a value depends on */
-enum { B = 1, H, Q, KV };                        /* arguments of fly_pair, and of fly_row, fly_column up to 3 */
-enum { WORTH_A_TABLE = 6, MAX_COST = 1 << 20 };  /* a table costs a store and a load */
+enum { BY_QUERY = 1, BY_KEY = 2 };              /* what a value depends on */
+enum { B = 1, H, Q, KV };                       /* arguments of fly_pair, and of fly_row, fly_column up to 3 */
+enum { WORTH_A_TABLE = 6, MAX_COST = 1 << 20 }; /* a table costs a store and a load */
 
 /* An instruction in the entry block that the arguments alone decide. */
 typedef struct value {
@@ -34,7 +32,7 @@ typedef struct division {
   LLVMValueRef pair;
   LLVMBasicBlockRef entry;
   value *values; /* in an order in which each can be computed */
-  int count, capacity;
+  int count;
   int *index; /* hash table: 1 + number in values; 0: free */
   size_t index_size;
   int rows, columns;
@@ -56,9 +54,7 @@ static value *find(const division *d, LLVMValueRef instruction) {
 
 static bool prepare(division *d) {
   size_t instructions = 0;
-  for (LLVMBasicBlockRef b = LLVMGetFirstBasicBlock(d->pair); b; b = LLVMGetNextBasicBlock(b))
-    for (LLVMValueRef i = LLVMGetFirstInstruction(b); i; i = LLVMGetNextInstruction(i)) instructions++;
-  d->capacity = (int)instructions;
+  for (LLVMValueRef i = LLVMGetFirstInstruction(d->entry); i; i = LLVMGetNextInstruction(i)) instructions++;
   for (d->index_size = 16; d->index_size < 2 * instructions; d->index_size *= 2) {}
   d->values = flyi_alloc(instructions, sizeof *d->values);
   d->index = flyi_alloc(d->index_size, sizeof *d->index);
@@ -71,39 +67,7 @@ static void add(division *d, LLVMValueRef instruction, unsigned depends, int cos
   d->index[at] = ++d->count;
 }
 
-/* ---- what may move to the entry block --------------------------------------------------------------------------------- */
-
-static bool is_pure_call(LLVMValueRef call) {
-  LLVMValueRef callee = LLVMGetCalledValue(call);
-  if (!LLVMIsAFunction(callee) || LLVMGetTypeKind(LLVMTypeOf(call)) == LLVMVoidTypeKind) return false;
-  for (unsigned i = 0; i < LLVMGetNumArgOperands(call); i++)
-    if (LLVMGetTypeKind(LLVMTypeOf(LLVMGetOperand(call, i))) == LLVMPointerTypeKind) return false;
-  size_t length;
-  const char *name = LLVMGetValueName2(callee, &length);
-  return LLVMGetIntrinsicID(callee) != 0 || (length > 4 && memcmp(name, "fly_", 4) == 0);
-}
-
-/* About the cycles that an instruction takes, itself; -1: it must stay where it is. Loads from locals stay, because their
- * address, an alloca, does. */
-static int cost_of(LLVMValueRef instruction) {
-  switch (LLVMGetInstructionOpcode(instruction)) {
-  case LLVMAdd: case LLVMSub: case LLVMAnd: case LLVMOr: case LLVMXor: case LLVMShl: case LLVMLShr: case LLVMAShr:
-  case LLVMTrunc: case LLVMZExt: case LLVMSExt: case LLVMICmp: case LLVMSelect: case LLVMGetElementPtr: case LLVMFreeze:
-  case LLVMFNeg: case LLVMBitCast: case LLVMExtractValue: case LLVMInsertValue:
-    return 1;
-  case LLVMMul: case LLVMFAdd: case LLVMFSub: case LLVMFMul: case LLVMFCmp: case LLVMFPTrunc: case LLVMFPExt:
-  case LLVMSIToFP: case LLVMUIToFP: case LLVMFPToSI: case LLVMFPToUI:
-    return 3;
-  case LLVMUDiv: case LLVMSDiv: case LLVMURem: case LLVMSRem: case LLVMFDiv: case LLVMFRem:
-    return 20;
-  case LLVMLoad:
-    return LLVMGetVolatile(instruction) || LLVMGetOrdering(instruction) != LLVMAtomicOrderingNotAtomic ? -1 : 10;
-  case LLVMCall:
-    return !is_pure_call(instruction) ? -1 : LLVMGetIntrinsicID(LLVMGetCalledValue(instruction)) ? 2 : 20;
-  default:
-    return -1;
-  }
-}
+/* ---- what the arguments decide ----------------------------------------------------------------------------------------- */
 
 /* Whether the operands are known, and what they depend on and cost. */
 static bool know_operands(const division *d, LLVMValueRef instruction, unsigned *depends, int *cost) {
@@ -128,30 +92,11 @@ static bool reads_global(LLVMValueRef instruction) {
   return LLVMIsALoadInst(instruction) && LLVMIsAGlobalVariable(LLVMGetOperand(instruction, 0));
 }
 
-static bool move_block(division *d, LLVMBasicBlockRef block) {
-  bool moved = false;
-  LLVMValueRef next;
-  for (LLVMValueRef i = LLVMGetFirstInstruction(block); i; i = next) {
-    next = LLVMGetNextInstruction(i);
+static void find_values(division *d) {
+  for (LLVMValueRef i = LLVMGetFirstInstruction(d->entry); i; i = LLVMGetNextInstruction(i)) {
     unsigned depends = 0;
-    int cost = cost_of(i);
-    if (cost < 0 || find(d, i) || !know_operands(d, i, &depends, &cost)) continue;
-    if (block != d->entry) {
-      LLVMInstructionRemoveFromParent(i);
-      LLVMInsertIntoBuilder(d->builder, i);
-    }
-    add(d, i, depends, reads_global(i) ? 0 : cost);
-    moved = true;
-  }
-  return moved;
-}
-
-static void move_to_entry(division *d) {
-  bool moved = true;
-  LLVMPositionBuilderBefore(d->builder, LLVMGetBasicBlockTerminator(d->entry));
-  while (moved) { /* once or twice: clang lays blocks out nearly in order */
-    moved = false;
-    for (LLVMBasicBlockRef b = LLVMGetFirstBasicBlock(d->pair); b; b = LLVMGetNextBasicBlock(b)) moved |= move_block(d, b);
+    int cost = flyi_cost(i);
+    if (cost >= 0 && know_operands(d, i, &depends, &cost)) add(d, i, depends, reads_global(i) ? 0 : cost);
   }
 }
 
@@ -164,9 +109,13 @@ static unsigned slot_bytes(LLVMTypeRef type) {
     unsigned bits = LLVMGetIntTypeWidth(type);
     return bits == 1 ? 1 : bits == 8 || bits == 16 || bits == 32 || bits == 64 ? bits / 8 : 0;
   }
-  case LLVMFloatTypeKind: return 4;
-  case LLVMDoubleTypeKind: case LLVMPointerTypeKind: return 8;
-  default: return 0;
+  case LLVMFloatTypeKind:
+    return 4;
+  case LLVMDoubleTypeKind:
+  case LLVMPointerTypeKind:
+    return 8;
+  default:
+    return 0;
   }
 }
 
@@ -174,22 +123,28 @@ static void want_operands(division *d, LLVMValueRef instruction) {
   for (int i = 0, n = LLVMGetNumOperands(instruction); i < n; i++) {
     LLVMValueRef operand = LLVMGetOperand(instruction, (unsigned)i);
     value *v = LLVMIsAInstruction(operand) ? find(d, operand) : NULL;
-    if (v) v->wanted = true;
-    else if (operand == LLVMGetParam(d->pair, Q)) d->reads_q = true;
+    if (v)
+      v->wanted = true;
+    else if (operand == LLVMGetParam(d->pair, Q))
+      d->reads_q = true;
   }
 }
 
 static bool give_slot(division *d, value *v) {
   bool row = !(v->depends & BY_KEY);
   if (slot_bytes(LLVMTypeOf(v->instruction)) == 0) return false;
-  if (row && d->rows < FLYI_ROW_SLOTS) v->slot = d->rows++;
-  else if (v->depends == BY_KEY && v->cost >= WORTH_A_TABLE && d->columns < FLYI_COLUMN_SLOTS) v->slot = d->columns++;
+  if (row && d->rows < FLYI_ROW_SLOTS)
+    v->slot = d->rows++;
+  else if (v->depends == BY_KEY && v->cost >= WORTH_A_TABLE && d->columns < FLYI_COLUMN_SLOTS)
+    v->slot = d->columns++;
   return v->slot >= 0;
 }
 
-/* From what is left of the mask backwards to the values that it takes from tables. */
+/* From what is left of the mask backwards to the values that it takes from tables. Behind a return in the entry block nothing
+ * is left. */
 static void choose_slots(division *d) {
-  for (LLVMBasicBlockRef b = LLVMGetFirstBasicBlock(d->pair); b; b = LLVMGetNextBasicBlock(b))
+  bool straight = LLVMGetInstructionOpcode(LLVMGetBasicBlockTerminator(d->entry)) == LLVMRet;
+  for (LLVMBasicBlockRef b = d->entry; b; b = straight ? NULL : LLVMGetNextBasicBlock(b))
     for (LLVMValueRef i = LLVMGetFirstInstruction(b); i; i = LLVMGetNextInstruction(i))
       if (!find(d, i)) want_operands(d, i);
   for (int i = d->count - 1; i >= 0; i--)
@@ -306,7 +261,8 @@ static void read_tables(division *d) {
 fly_status flyi_divide(LLVMModuleRef module, fly_error *error) {
   division d = {.context = LLVMGetModuleContext(module), .module = module};
   LLVMValueRef mask = LLVMGetNamedFunction(module, "mask"), row = LLVMGetNamedFunction(module, "fly_row");
-  LLVMValueRef column = LLVMGetNamedFunction(module, "fly_column"), repeats = LLVMGetNamedFunction(module, "fly_row_repeats");
+  LLVMValueRef column = LLVMGetNamedFunction(module, "fly_column"),
+               repeats = LLVMGetNamedFunction(module, "fly_row_repeats");
   d.pair = LLVMGetNamedFunction(module, "fly_pair");
   if (!mask || LLVMIsDeclaration(mask) || !row || !column || !repeats || !d.pair)
     return flyi_fail(error, FLY_ERROR_INTERNAL, "the mask or its template lacks a function");
@@ -314,7 +270,7 @@ fly_status flyi_divide(LLVMModuleRef module, fly_error *error) {
   move_body(&d, mask);
   bool good = prepare(&d);
   if (good) {
-    move_to_entry(&d);
+    find_values(&d);
     choose_slots(&d);
     for (int i = 0; i < d.count; i++) d.values[i].wanted = false;
     bool reads_q = d.reads_q; /* by fly_pair, not by the tables */

@@ -26,17 +26,19 @@ LLVMTargetMachineRef flyi_target_machine(flyi_isa isa, fly_error *error) {
     LLVMDisposeMessage(message);
     return NULL;
   }
-  LLVMTargetMachineRef machine = LLVMCreateTargetMachine(target, triple, flyi_isa_name(isa), "", LLVMCodeGenLevelDefault,
-                                                         LLVMRelocPIC, LLVMCodeModelSmall);
+  LLVMTargetMachineRef machine = LLVMCreateTargetMachine(target, triple, flyi_isa_name(isa), "",
+                                                         LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelSmall);
   if (!machine) flyi_fail(error, FLY_ERROR_INTERNAL, "LLVM has no target machine for %s", flyi_isa_name(isa));
   return machine;
 }
 
-fly_status flyi_emit(LLVMModuleRef module, LLVMTargetMachineRef machine, bool assembly, flyi_bytes *out, fly_error *error) {
+fly_status flyi_emit(LLVMModuleRef module, LLVMTargetMachineRef machine, bool assembly, flyi_bytes *out,
+                     fly_error *error) {
   LLVMMemoryBufferRef buffer = NULL;
   char *message = NULL;
   *out = (flyi_bytes){0};
-  if (LLVMTargetMachineEmitToMemoryBuffer(machine, module, assembly ? LLVMAssemblyFile : LLVMObjectFile, &message, &buffer)) {
+  if (LLVMTargetMachineEmitToMemoryBuffer(machine, module, assembly ? LLVMAssemblyFile : LLVMObjectFile, &message,
+                                          &buffer)) {
     flyi_fail(error, FLY_ERROR_INTERNAL, "LLVM cannot emit the mask: %s", message);
     LLVMDisposeMessage(message);
     return FLY_ERROR_INTERNAL;

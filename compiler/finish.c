@@ -1,8 +1,8 @@
 /* finish.c: the last steps to the symbolic form.
  *
- * Input: the mask, guarded and flat, still in the names of the source. Output: the globals of compiler.h in place of the
- * source's, no undefined values, nothing that is not used; or a refusal, should anything be left that the form does not
- * have. */
+ * Input: the mask, guarded and flat, still in the names of the source. Output: the globals of compiler.h in place of
+ * the source's, no undefined values, nothing that is not used; or a refusal, should anything be left that the form
+ * does not have. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,8 +17,10 @@ LLVMValueRef flyi_symbol(const flyi_verifier *v, const char *prefix, const flyi_
   char name[128];
   const char *declared = global->kind == FLYI_PARAMETER ? v->declarations->parameters[global->index].name
                                                         : v->declarations->buffers[global->index].name;
-  if (global->kind == FLYI_DIMENSION) snprintf(name, sizeof name, "%s.%s.%d", prefix, declared, global->dimension);
-  else snprintf(name, sizeof name, "%s.%s", prefix, declared);
+  if (global->kind == FLYI_DIMENSION)
+    snprintf(name, sizeof name, "%s.%s.%d", prefix, declared, global->dimension);
+  else
+    snprintf(name, sizeof name, "%s.%s", prefix, declared);
   LLVMValueRef symbol = LLVMGetNamedGlobal(v->module, name);
   if (symbol) return symbol;
   symbol = LLVMAddGlobal(v->module, type, name);
@@ -40,11 +42,10 @@ static void delete_global(LLVMValueRef global) {
   LLVMDeleteGlobal(global);
 }
 
-/* The source's parameters and dimensions, in the instructions that load them, become the symbols: there alone, not in dead
- * constants. */
+/* The source's parameters and dimensions, in the instructions that load them, become the symbols: there alone, not in
+ * dead constants. */
 static void rename_global(flyi_verifier *v, const flyi_global *global) {
-  LLVMValueRef symbol =
-      flyi_symbol(v, global->kind == FLYI_PARAMETER ? "fly.param" : "fly.dim", global, global->type);
+  LLVMValueRef symbol = flyi_symbol(v, global->kind == FLYI_PARAMETER ? "fly.param" : "fly.dim", global, global->type);
   for (LLVMUseRef use = LLVMGetFirstUse(global->value), next; use; use = next) {
     LLVMValueRef user = LLVMGetUser(use);
     next = LLVMGetNextUse(use);
@@ -64,7 +65,8 @@ static void rename_globals(flyi_verifier *v) {
 static void drop_unused(flyi_verifier *v) {
   for (LLVMValueRef g = LLVMGetFirstGlobal(v->module), next; g; g = next) {
     next = LLVMGetNextGlobal(g);
-    if (!is_used(g)) delete_global(g);
+    if (!is_used(g))
+      delete_global(g);
     else if (!LLVMIsDeclaration(g)) {
       LLVMSetLinkage(g, LLVMPrivateLinkage);
       LLVMSetSection(g, "");

@@ -1,8 +1,8 @@
 /* flatten.c: the mask as one function without calls, its scalars in registers.
  *
- * Input: guarded functions that call each other without recursion. Output: mask alone, its callees inlined. Locals start at 0,
- * so that no value is ever undefined. Only passes that draw no conclusion from an address run here: addresses have no guards
- * yet. */
+ * Input: guarded functions that call each other without recursion. Output: mask alone, its callees inlined. Locals
+ * start at 0, so that no value is ever undefined. Only passes that draw no conclusion from an address run here:
+ * addresses have no guards yet. */
 #include <string.h>
 
 #include "cfg.h"
@@ -57,7 +57,8 @@ static void drop_other_functions(flyi_verifier *v) {
 
 static void inline_always(flyi_verifier *v, LLVMValueRef function) {
   static const char name[] = "alwaysinline";
-  LLVMAttributeRef always = LLVMCreateEnumAttribute(v->context, LLVMGetEnumAttributeKindForName(name, sizeof name - 1), 0);
+  LLVMAttributeRef always = LLVMCreateEnumAttribute(v->context, LLVMGetEnumAttributeKindForName(name, sizeof name - 1),
+                                                    0);
   LLVMSetLinkage(function, LLVMInternalLinkage);
   LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, always);
 }

@@ -1,8 +1,8 @@
 /* frontend.c: from a mask's source to textual LLVM IR, by clang in a child process.
  *
- * Input: a C text that is not trusted. Output: IR as text (so that nothing is assembled on the way), unoptimised, with debug
- * locations. The child gets a virtual file system that holds mask.h and a few of clang's own headers and does not fall
- * through to the real one: what else a source names does not exist for it. */
+ * Input: a C text that is not trusted. Output: IR as text (so that nothing is assembled on the way), unoptimised, with
+ * debug locations. The child gets a virtual file system that holds mask.h and a few of clang's own headers and does
+ * not fall through to the real one: what else a source names does not exist for it. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,21 +16,36 @@
 
 enum { MOST_SOURCE = 1 << 20, MOST_OUTPUT = 32 << 20 };
 
-/* ---- What clang is told --------------------------------------------------------------------------------------------- */
+/* ---- What clang is told ------------------------------------------------------------------------------------------ */
 
 /* The headers of a freestanding implementation, with the parts that clang 18 and later split them into. */
-static const char *const resource_headers[] = {
-    "float.h", "iso646.h", "limits.h", "stdalign.h", "stdbool.h", "stddef.h", "stdint.h", "stdnoreturn.h",
-    "__stddef_header_macro.h", "__stddef_max_align_t.h", "__stddef_null.h", "__stddef_nullptr_t.h",
-    "__stddef_offsetof.h", "__stddef_ptrdiff_t.h", "__stddef_rsize_t.h", "__stddef_size_t.h",
-    "__stddef_unreachable.h", "__stddef_wchar_t.h", "__stddef_wint_t.h"};
+static const char *const resource_headers[] = {"float.h",
+                                               "iso646.h",
+                                               "limits.h",
+                                               "stdalign.h",
+                                               "stdbool.h",
+                                               "stddef.h",
+                                               "stdint.h",
+                                               "stdnoreturn.h",
+                                               "__stddef_header_macro.h",
+                                               "__stddef_max_align_t.h",
+                                               "__stddef_null.h",
+                                               "__stddef_nullptr_t.h",
+                                               "__stddef_offsetof.h",
+                                               "__stddef_ptrdiff_t.h",
+                                               "__stddef_rsize_t.h",
+                                               "__stddef_size_t.h",
+                                               "__stddef_unreachable.h",
+                                               "__stddef_wchar_t.h",
+                                               "__stddef_wint_t.h"};
 
 #define HEADER_COUNT (int)(sizeof resource_headers / sizeof *resource_headers)
 
 static const char *const clang_flags[] = {
     "--no-default-config", "--target=x86_64-unknown-linux-gnu", "-x", "c", "-std=gnu17", "-S", "-emit-llvm", "-o", "-",
     /* unoptimised, but not optnone: the optimiser comes after our guards */
-    "-O1", "-Xclang", "-disable-llvm-passes", "-g", "-gcolumn-info", "-fdebug-compilation-dir=.",
+    "-O1", "-Xclang", "-disable-llvm-passes", "-Xclang", "-disable-lifetime-markers", "-g", "-gcolumn-info",
+    "-fdebug-compilation-dir=.",
     /* one meaning (mask.h) */
     "-fwrapv", "-ffp-contract=off", "-ftrivial-auto-var-init=zero", "-fno-math-errno", "-ffreestanding",
     "-fno-strict-aliasing", "-fno-gnu-inline-asm",
@@ -44,10 +59,9 @@ static const char *const clang_flags[] = {
     "-ferror-limit=1", "-fno-crash-diagnostics",
     /* no warnings but those that mean that a result is undefined */
     "-Wno-everything", "-Werror=return-type", "-Werror=uninitialized", "-Werror=sometimes-uninitialized",
-    "-Werror=division-by-zero", "-Werror=shift-count-overflow",
-    "-Werror=shift-count-negative", "-Werror=array-bounds", "-Werror=array-bounds-pointer-arithmetic",
-    "-Werror=implicit-function-declaration", "-Werror=implicit-int", "-Werror=int-conversion",
-    "-Werror=incompatible-pointer-types", "-Werror=null-dereference",
+    "-Werror=division-by-zero", "-Werror=shift-count-overflow", "-Werror=shift-count-negative", "-Werror=array-bounds",
+    "-Werror=array-bounds-pointer-arithmetic", "-Werror=implicit-function-declaration", "-Werror=implicit-int",
+    "-Werror=int-conversion", "-Werror=incompatible-pointer-types", "-Werror=null-dereference",
     "-Werror=ignored-attributes", "-Werror=literal-conversion"};
 
 #define FLAG_COUNT (int)(sizeof clang_flags / sizeof *clang_flags)
@@ -69,11 +83,12 @@ static bool write_overlay(const char *resources, flyi_bytes *overlay) {
   bool good = add_text(overlay, "{\"version\": 0, \"redirecting-with\": \"redirect-only\", "
                                 "\"use-external-names\": false, \"roots\": [\n") &&
               add_file(overlay, "flymask/mask.h", "", "/proc/self/fd/3");
-  for (int i = 0; i < HEADER_COUNT; i++) good = good && add_file(overlay, resource_headers[i], resources, resource_headers[i]);
+  for (int i = 0; i < HEADER_COUNT; i++)
+    good = good && add_file(overlay, resource_headers[i], resources, resource_headers[i]);
   return good && add_text(overlay, "]}\n");
 }
 
-/* ---- What clang answers --------------------------------------------------------------------------------------------- */
+/* ---- What clang answers ------------------------------------------------------------------------------------------ */
 
 static int number(const char *text, const char **end) {
   long value = 0;
@@ -114,8 +129,8 @@ static bool report(char *errors, const char *clang, const char *name, fly_error 
     int row, column;
     if (parse_diagnostic(line, &file, &row, &column, &message)) {
       if (!row) {
-        *status = flyi_fail(error, FLY_ERROR_TOOL, "%s failed on %s: %s (clang %d to %d will do: apt install clang-%d)", clang,
-                             name, message, FLYI_OLDEST_CLANG, FLYI_LLVM_MAJOR, FLYI_LLVM_MAJOR);
+        *status = flyi_fail(error, FLY_ERROR_TOOL, "%s failed on %s: %s (clang %d to %d will do: apt install clang-%d)",
+                            clang, name, message, FLYI_OLDEST_CLANG, FLYI_LLVM_MAJOR, FLYI_LLVM_MAJOR);
         return true;
       }
       bool header = !strncmp(file, HEADERS "/", strlen(HEADERS "/")); /* any other name is from a #line in the source */
@@ -179,7 +194,7 @@ static fly_status judge(const flyi_child *child, flyi_end end, int code, const f
   return FLY_OK;
 }
 
-/* ---- The stage ------------------------------------------------------------------------------------------------------ */
+/* ---- The stage --------------------------------------------------------------------------------------------------- */
 
 /* Refuses what is not UTF-8 (RFC 3629) or has control characters, at its place. */
 static fly_status check_text(const char *source, const char *name, fly_error *error) {

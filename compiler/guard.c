@@ -1,14 +1,14 @@
 /* guard.c: makes the instructions of one function total, as mask.h's table says.
  *
- * Input: a function as clang emitted it. Output: the same function without division by zero or overflowing division, without
- * shifts beyond the width, with saturating conversions; and without the promises (nsw, exact, fast-math, range metadata, ...)
- * on which an optimiser could build. Guards are branch-free and are left out where the operand is a constant that needs none.
- * This runs before anything else: an optimiser that sees x / d takes d != 0 for granted. */
+ * Input: a function as clang emitted it. Output: the same function without division by zero or overflowing division,
+ * without shifts beyond the width, with saturating conversions; and without the promises (nsw, exact, fast-math, range
+ * metadata, ...) on which an optimiser could build. Guards are branch-free and are left out where the operand is a
+ * constant that needs none. This runs before anything else: an optimiser that sees x / d takes d != 0 for granted. */
 #include <string.h>
 
 #include "verify.h"
 
-/* ---- Guards --------------------------------------------------------------------------------------------------------- */
+/* ---- Guards ------------------------------------------------------------------------------------------------------ */
 
 static void replace(LLVMValueRef old, LLVMValueRef with) {
   LLVMReplaceAllUsesWith(old, with);
@@ -45,8 +45,17 @@ static void guard_conversion(flyi_verifier *v, LLVMValueRef conversion) {
   LLVMValueRef x = LLVMGetOperand(conversion, 0);
   bool is_signed = LLVMGetInstructionOpcode(conversion) == LLVMFPToSI;
   LLVMTypeRef types[] = {LLVMTypeOf(conversion), LLVMTypeOf(x)};
-  replace(conversion,
-          flyi_call_intrinsic(v, is_signed ? "llvm.fptosi.sat" : "llvm.fptoui.sat", types, 2, &x, 1));
+  replace(conversion, flyi_call_intrinsic(v, is_signed ? "llvm.fptosi.sat" : "llvm.fptoui.sat", types, 2, &x, 1));
+}
+
+/* Clang ends the switch over the ways out of a scope with one. */
+static void guard_unreachable(flyi_verifier *v, LLVMValueRef unreachable, LLVMValueRef function) {
+  LLVMTypeRef type = LLVMGetReturnType(LLVMGlobalGetValueType(function));
+  if (LLVMGetTypeKind(type) == LLVMVoidTypeKind)
+    LLVMBuildRetVoid(v->builder);
+  else
+    LLVMBuildRet(v->builder, LLVMConstNull(type));
+  LLVMInstructionEraseFromParent(unreachable);
 }
 
 /* Builtins: hints vanish; those with an undefined case get the defined one. */
@@ -54,13 +63,15 @@ static void guard_intrinsic(flyi_verifier *v, LLVMValueRef call, const char *nam
   LLVMTypeRef i1 = flyi_int_type(v, 1);
   if (flyi_starts(name, "llvm.dbg.") || flyi_starts(name, "llvm.lifetime.") || flyi_starts(name, "llvm.assume"))
     LLVMInstructionEraseFromParent(call);
-  else if (flyi_starts(name, "llvm.expect.")) replace(call, LLVMGetOperand(call, 0));
-  else if (flyi_starts(name, "llvm.is.constant.")) replace(call, LLVMConstNull(i1));
+  else if (flyi_starts(name, "llvm.expect."))
+    replace(call, LLVMGetOperand(call, 0));
+  else if (flyi_starts(name, "llvm.is.constant."))
+    replace(call, LLVMConstNull(i1));
   else if (flyi_starts(name, "llvm.ctlz.") || flyi_starts(name, "llvm.cttz.") || flyi_starts(name, "llvm.abs."))
     LLVMSetOperand(call, 1, LLVMConstNull(i1)); /* of 0: the width; of the least value: itself */
 }
 
-/* ---- Promises ------------------------------------------------------------------------------------------------------- */
+/* ---- Promises ---------------------------------------------------------------------------------------------------- */
 
 static void strip_flags(LLVMValueRef instruction) {
   switch (LLVMGetInstructionOpcode(instruction)) {
@@ -75,10 +86,17 @@ static void strip_flags(LLVMValueRef instruction) {
   case LLVMSDiv:
   case LLVMUDiv:
   case LLVMAShr:
-  case LLVMLShr: LLVMSetExact(instruction, false); break;
-  case LLVMOr: LLVMSetIsDisjoint(instruction, false); break;
-  case LLVMZExt: LLVMSetNNeg(instruction, false); break;
-  default: break;
+  case LLVMLShr:
+    LLVMSetExact(instruction, false);
+    break;
+  case LLVMOr:
+    LLVMSetIsDisjoint(instruction, false);
+    break;
+  case LLVMZExt:
+    LLVMSetNNeg(instruction, false);
+    break;
+  default:
+    break;
   }
   if (LLVMCanValueUseFastMathFlags(instruction)) LLVMSetFastMathFlags(instruction, LLVMFastMathNone);
 }
@@ -87,7 +105,8 @@ static void strip_flags(LLVMValueRef instruction) {
 static bool is_passing(LLVMAttributeRef attribute) {
   static const char *const kept[] = {"byval", "sret", "zeroext", "signext", "inreg"};
   if (LLVMIsStringAttribute(attribute)) return false;
-  unsigned kind = LLVMIsTypeAttribute(attribute) || LLVMIsEnumAttribute(attribute) ? LLVMGetEnumAttributeKind(attribute) : 0;
+  unsigned kind = LLVMIsTypeAttribute(attribute) || LLVMIsEnumAttribute(attribute) ? LLVMGetEnumAttributeKind(attribute)
+                                                                                   : 0;
   for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
     if (kind == LLVMGetEnumAttributeKindForName(kept[i], strlen(kept[i]))) return true;
   return false;
@@ -98,16 +117,20 @@ static void strip_attributes_at(LLVMValueRef of, bool call, LLVMAttributeIndex i
   LLVMAttributeRef attributes[64];
   unsigned count = call ? LLVMGetCallSiteAttributeCount(of, index) : LLVMGetAttributeCountAtIndex(of, index);
   if (!count || count > sizeof attributes / sizeof *attributes) return;
-  if (call) LLVMGetCallSiteAttributes(of, index, attributes);
-  else LLVMGetAttributesAtIndex(of, index, attributes);
+  if (call)
+    LLVMGetCallSiteAttributes(of, index, attributes);
+  else
+    LLVMGetAttributesAtIndex(of, index, attributes);
   for (unsigned i = 0; i < count; i++) {
     LLVMAttributeRef a = attributes[i];
     if (is_passing(a)) continue;
     if (LLVMIsStringAttribute(a)) {
       unsigned size;
       const char *kind = LLVMGetStringAttributeKind(a, &size);
-      if (call) LLVMRemoveCallSiteStringAttribute(of, index, kind, size);
-      else LLVMRemoveStringAttributeAtIndex(of, index, kind, size);
+      if (call)
+        LLVMRemoveCallSiteStringAttribute(of, index, kind, size);
+      else
+        LLVMRemoveStringAttributeAtIndex(of, index, kind, size);
     } else if (call) {
       LLVMRemoveCallSiteEnumAttribute(of, index, LLVMGetEnumAttributeKind(a));
     } else {
@@ -130,26 +153,36 @@ static void strip_function(LLVMValueRef function) {
   for (unsigned i = 0; i <= LLVMCountParams(function); i++) strip_attributes_at(function, false, i);
 }
 
-/* ---- The step ------------------------------------------------------------------------------------------------------- */
+/* ---- The step ---------------------------------------------------------------------------------------------------- */
 
-static void guard_instruction(flyi_verifier *v, LLVMValueRef instruction) {
+static void guard_instruction(flyi_verifier *v, LLVMValueRef instruction, LLVMValueRef function) {
   flyi_build_before(v, instruction);
   switch (LLVMGetInstructionOpcode(instruction)) {
   case LLVMSDiv:
   case LLVMSRem:
   case LLVMUDiv:
-  case LLVMURem: guard_division(v, instruction); break;
+  case LLVMURem:
+    guard_division(v, instruction);
+    break;
   case LLVMShl:
   case LLVMLShr:
-  case LLVMAShr: guard_shift(v, instruction); break;
+  case LLVMAShr:
+    guard_shift(v, instruction);
+    break;
   case LLVMFPToSI:
-  case LLVMFPToUI: guard_conversion(v, instruction); break;
+  case LLVMFPToUI:
+    guard_conversion(v, instruction);
+    break;
+  case LLVMUnreachable:
+    guard_unreachable(v, instruction, function);
+    break;
   case LLVMCall: {
     const char *name = flyi_intrinsic(instruction);
     if (*name) guard_intrinsic(v, instruction, name);
     break;
   }
-  default: break;
+  default:
+    break;
   }
 }
 
@@ -160,6 +193,6 @@ void flyi_guard(flyi_verifier *v, LLVMValueRef function) {
       strip_flags(instruction);
       flyi_strip_metadata(v, instruction);
       if (LLVMIsACallInst(instruction)) strip_call(instruction);
-      guard_instruction(v, instruction);
+      guard_instruction(v, instruction, function);
     }
 }

@@ -31,7 +31,8 @@ static fly_status create(LLVMOrcLLJITRef *out, fly_error *error) {
   LLVMTargetMachineRef machine = flyi_target_machine(FLYI_X86_64, error);
   if (!machine) return FLY_ERROR_INTERNAL;
   LLVMOrcLLJITBuilderRef builder = LLVMOrcCreateLLJITBuilder();
-  LLVMOrcLLJITBuilderSetJITTargetMachineBuilder(builder, LLVMOrcJITTargetMachineBuilderCreateFromTargetMachine(machine));
+  LLVMOrcLLJITBuilderSetJITTargetMachineBuilder(builder,
+                                                LLVMOrcJITTargetMachineBuilderCreateFromTargetMachine(machine));
   LLVMErrorRef failed = LLVMOrcCreateLLJIT(out, builder); /* consumes the builder, which consumed the machine */
   if (failed) return say(error, failed);
   LLVMOrcExecutionSessionSetErrorReporter(LLVMOrcLLJITGetExecutionSession(*out), ignore, NULL);

@@ -19,8 +19,8 @@ static flyi_loop *loop_of(flyi_loops *loops, const flyi_cfg *cfg, int header, bo
   return loop;
 }
 
-/* Adds to the loop what can reach its latch without passing its header, by sweeps from back to front; the graph is reducible,
- * so one sweep a nesting level is enough. */
+/* Adds to the loop what can reach its latch without passing its header, by sweeps from back to front; the graph is
+ * reducible, so one sweep a nesting level is enough. */
 static void grow(const flyi_cfg *cfg, flyi_loop *loop, int latch) {
   loop->members[latch] = true;
   for (bool changed = true; changed;) {
@@ -45,7 +45,8 @@ fly_status flyi_loops_find(const flyi_verifier *v, const flyi_cfg *cfg, flyi_loo
       bool failed = false;
       if (!flyi_is_back_edge(from, to)) continue;
       if (!flyi_cfg_dominates(cfg, to, from))
-        return flyi_refuse(v, end, "the loop is entered at several places, by goto or switch: write it as for or while");
+        return flyi_refuse(v, end,
+                           "the loop is entered at several places, by goto or switch: write it as for or while");
       flyi_loop *loop = loop_of(out, cfg, to, &failed);
       if (failed) return flyi_no_memory(v->error);
       if (!loop) continue;

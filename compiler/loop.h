@@ -25,8 +25,8 @@ static inline bool flyi_is_back_edge(int from, int to) { return to <= from; } /*
 fly_status flyi_loops_find(const flyi_verifier *v, const flyi_cfg *cfg, flyi_loops *out);
 void flyi_loops_free(flyi_loops *loops);
 
-/* How often the back edge is taken, at most, each time the loop is entered: by running what decides on its exit where that
- * depends on constants alone. -1: not known. *budget limits the work of all calls. */
+/* How often the back edge is taken, at most, each time the loop is entered: by running what decides on its exit where
+ * that depends on constants alone. -1: not known. *budget limits the work of all calls. */
 int64_t flyi_loop_rounds(const flyi_cfg *cfg, const flyi_loop *loop, int *budget);
 
 #endif

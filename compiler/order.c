@@ -1,18 +1,18 @@
-/* order.c: puts the blocks of a function in an order in which each comes after its forward predecessors and each loop is
- * contiguous behind its header: reverse postorder, but a header brings its whole loop along.
+/* order.c: puts the blocks of a function in an order in which each comes after its forward predecessors and each
+ * loop is contiguous behind its header: reverse postorder, but a header brings its whole loop along.
  *
- * That is still such an order: what follows a header in reverse postorder and is outside of its loop cannot lead into the
- * loop, or the loop would have a second way in, or the block would stand before the header. */
+ * That is still such an order: what follows a header in reverse postorder and is outside of its loop cannot lead
+ * into the loop, or the loop would have a second way in, or the block would stand before the header. */
 #include <stdlib.h>
 
 #include "order.h"
 
 typedef struct search {
   flyi_order *order;
-  int *inner;   /* of each block: the header of the innermost loop that it is in, itself if it is one; -1: none */
-  int *outer;   /* of each header: the header of the loop around its own; -1: none */
-  int *size;    /* of each header: the blocks of its loop; 0: no header */
-  int *marked;  /* of each block: the last header whose loop it was found in */
+  int *inner;  /* of each block: the header of the innermost loop that it is in, itself if it is one; -1: none */
+  int *outer;  /* of each header: the header of the loop around its own; -1: none */
+  int *size;   /* of each header: the blocks of its loop; 0: no header */
+  int *marked; /* of each block: the last header whose loop it was found in */
   int *stack;
   int *first, *predecessors; /* of block i: predecessors[first[i]] .. [first[i + 1] - 1] */
 } search;
@@ -25,7 +25,8 @@ static int successor(const flyi_cfg *cfg, int block, int which) {
   return flyi_cfg_index(cfg, LLVMGetSuccessor(LLVMGetBasicBlockTerminator(cfg->blocks[block]), (unsigned)which));
 }
 
-/* Fills `first` and `predecessors`, and counts back edges in size. False where an edge leads back but to no dominator. */
+/* Fills `first` and `predecessors`, and counts back edges in size. False where an edge leads back but to no
+ * dominator. */
 static bool find_edges(search *s) {
   const flyi_cfg *cfg = &s->order->cfg;
   for (int b = 0; b < cfg->count; b++) {
@@ -55,8 +56,10 @@ static void include(search *s, int header, int block, int *depth) {
   s->stack[(*depth)++] = block;
   int around = s->inner[block];
   while (around >= 0 && s->outer[around] >= 0) around = s->outer[around];
-  if (around < 0) s->inner[block] = header;
-  else if (around != header) s->outer[around] = header;
+  if (around < 0)
+    s->inner[block] = header;
+  else if (around != header)
+    s->outer[around] = header;
 }
 
 /* The loops, inner ones first: an inner header stands behind the outer one. */
@@ -85,12 +88,15 @@ static void put(search *s, int block) {
   o->block[o->count++] = block;
 }
 
-/* The blocks of one loop (header -1: of the function) that are in no inner one, and inner loops at their headers' places. */
+/* The blocks of one loop (header -1: of the function) that are in no inner one, and inner loops at their headers'
+ * places. */
 static void emit(search *s, int header) {
   if (header >= 0) put(s, header);
   for (int b = header + 1; b < s->order->cfg.count; b++) {
-    if (s->inner[b] == header && !s->size[b]) put(s, b);
-    else if (s->size[b] && s->outer[b] == header) emit(s, b);
+    if (s->inner[b] == header && !s->size[b])
+      put(s, b);
+    else if (s->size[b] && s->outer[b] == header)
+      emit(s, b);
   }
 }
 

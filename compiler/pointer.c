@@ -1,8 +1,8 @@
 /* pointer.c: what a pointer of the flattened mask is made of: an object, a constant offset, and indices times strides.
  *
- * Input: SSA values of pointer type. Output: their base, and their offset as a linear form in integers. A pointer that a
- * condition or a loop changes is accepted where it stays within one object: the integers then go through a phi or select of
- * their own. */
+ * Input: SSA values of pointer type. Output: their base, and their offset as a linear form in integers. A pointer that
+ * a condition or a loop changes is accepted where it stays within one object: the integers then go through a phi or
+ * select of their own. */
 #include <stdlib.h>
 
 #include "pointer.h"
@@ -29,12 +29,13 @@ static bool is_gep(LLVMValueRef value) {
 /* What a constant that holds a pointer (const int *const p = table;) holds; NULL for anything else. */
 static LLVMValueRef constant_pointer(LLVMValueRef load) {
   LLVMValueRef global = LLVMIsALoadInst(load) ? LLVMGetOperand(load, 0) : NULL;
-  if (!global || !LLVMIsAGlobalVariable(global) || !LLVMIsGlobalConstant(global) || LLVMIsDeclaration(global)) return NULL;
+  if (!global || !LLVMIsAGlobalVariable(global) || !LLVMIsGlobalConstant(global) || LLVMIsDeclaration(global))
+    return NULL;
   LLVMValueRef value = LLVMGetInitializer(global);
   return LLVMTypeOf(value) == LLVMTypeOf(load) ? value : NULL;
 }
 
-/* ---- Bases ---------------------------------------------------------------------------------------------------------- */
+/* ---- Bases ------------------------------------------------------------------------------------------------------- */
 
 /* All pointers from which `pointer` is derived by GEPs, phis and selects, in order of discovery. */
 typedef struct closure {
@@ -56,9 +57,12 @@ static bool close_over(closure *c, LLVMValueRef pointer) {
   bool good = add(c, pointer);
   for (int i = 0; i < c->count && good; i++) {
     LLVMValueRef p = c->pointers[i];
-    if (is_gep(p)) good = add(c, LLVMGetOperand(p, 0));
-    else if (constant_pointer(p)) good = add(c, constant_pointer(p));
-    else if (LLVMIsASelectInst(p)) good = add(c, LLVMGetOperand(p, 1)) && add(c, LLVMGetOperand(p, 2));
+    if (is_gep(p))
+      good = add(c, LLVMGetOperand(p, 0));
+    else if (constant_pointer(p))
+      good = add(c, constant_pointer(p));
+    else if (LLVMIsASelectInst(p))
+      good = add(c, LLVMGetOperand(p, 1)) && add(c, LLVMGetOperand(p, 2));
     else if (LLVMIsAPHINode(p))
       for (unsigned k = 0; k < LLVMCountIncoming(p) && good; k++) good = add(c, LLVMGetIncomingValue(p, k));
   }
@@ -87,13 +91,15 @@ flyi_base_kind flyi_pointer_base(const flyi_verifier *v, LLVMValueRef pointer, L
     flyi_base_kind kind = leaf(v, p, &found);
     if (kind == FLYI_BASE_FOUND && *base && *base != found) kind = FLYI_BASE_MIXED;
     if (kind == FLYI_BASE_LOADED) return kind; /* ask again after SROA */
-    if (kind != FLYI_BASE_FOUND) worst = kind;
-    else *base = found;
+    if (kind != FLYI_BASE_FOUND)
+      worst = kind;
+    else
+      *base = found;
   }
   return worst;
 }
 
-/* ---- Addresses ------------------------------------------------------------------------------------------------------ */
+/* ---- Addresses --------------------------------------------------------------------------------------------------- */
 
 static bool add_term(flyi_address *to, LLVMValueRef value, int64_t stride) {
   if (!stride) return true;
@@ -161,8 +167,8 @@ static fly_status too_complicated(flyi_verifier *v, LLVMValueRef at) {
 }
 
 /* The index of `pointer` in units, built before `place`. */
-static fly_status index_at(flyi_verifier *v, flyi_indices *indices, LLVMValueRef pointer, int64_t unit, LLVMValueRef place,
-                           LLVMValueRef *out) {
+static fly_status index_at(flyi_verifier *v, flyi_indices *indices, LLVMValueRef pointer, int64_t unit,
+                           LLVMValueRef place, LLVMValueRef *out) {
   flyi_address address;
   fly_status status = flyi_pointer_address(v, indices, pointer, &address);
   if (status) return status;
@@ -171,7 +177,8 @@ static fly_status index_at(flyi_verifier *v, flyi_indices *indices, LLVMValueRef
   return FLY_OK;
 }
 
-static fly_status fill_phi(flyi_verifier *v, flyi_indices *indices, LLVMValueRef phi, LLVMValueRef index, int64_t unit) {
+static fly_status fill_phi(flyi_verifier *v, flyi_indices *indices, LLVMValueRef phi, LLVMValueRef index,
+                           int64_t unit) {
   for (unsigned i = 0; i < LLVMCountIncoming(phi); i++) {
     LLVMBasicBlockRef block = LLVMGetIncomingBlock(phi, i);
     LLVMValueRef value = NULL;

@@ -41,7 +41,8 @@ typedef struct flyi_indices {
 /* The address of a pointer whose base was found. Builds index phis and selects where it needs them. */
 fly_status flyi_pointer_address(flyi_verifier *v, flyi_indices *indices, LLVMValueRef pointer, flyi_address *out);
 
-/* The address in units, as an i64 built at the builder's place: `unit` divides every stride, and the offset less `rest`. */
+/* The address in units, as an i64 built at the builder's place: `unit` divides every stride, and the offset less
+ * `rest`. */
 LLVMValueRef flyi_address_index(flyi_verifier *v, const flyi_address *address, int64_t unit, int64_t rest);
 
 int64_t flyi_gcd(int64_t a, int64_t b);

@@ -1,8 +1,8 @@
 /* process.c: runs a child process with limits and without a shell.
  *
- * Input: what to run, and byte strings that the child sees as files (memfds, so nothing is written to a disk). Output: what it
- * wrote. The host may have many threads and much memory: posix_spawn neither copies its page tables nor runs its code in the
- * child; the limits are set from outside, by prlimit. */
+ * Input: what to run, and byte strings that the child sees as files (memfds, so nothing is written to a disk). Output:
+ * what it wrote. The host may have many threads and much memory: posix_spawn neither copies its page tables nor runs
+ * its code in the child; the limits are set from outside, by prlimit. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -46,8 +46,10 @@ static int file_of(flyi_section contents) {
   for (size_t done = 0; fd >= 0 && done < contents.size;) {
     ssize_t n = write(fd, (const char *)contents.data + done, contents.size - done);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) close_fd(&fd);
-    else done += (size_t)n;
+    if (n <= 0)
+      close_fd(&fd);
+    else
+      done += (size_t)n;
   }
   if (fd >= 0 && lseek(fd, 0, SEEK_SET) != 0) close_fd(&fd);
   return fd;
@@ -62,8 +64,8 @@ static bool make_pipe(int *read_end, int *write_end) {
   return *read_end >= 0 && *write_end >= 0 && fcntl(*read_end, F_SETFL, O_NONBLOCK) == 0;
 }
 
-/* Starts the child with child_fds[i] as its descriptor i, default signal handling and a process group of its own, so that it
- * can be killed with whatever it started. 0 or an errno. */
+/* Starts the child with child_fds[i] as its descriptor i, default signal handling and a process group of its own, so
+ * that it can be killed with whatever it started. 0 or an errno. */
 static int spawn(const flyi_child *child, const int child_fds[CHILD_FDS], int count, pid_t *pid) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;

@@ -7,15 +7,15 @@
 enum { FLYI_CHILD_FILES = 8 };
 
 typedef struct flyi_child {
-  const char *path;                 /* of the executable; no search, no shell */
-  char *const *arguments;           /* NULL-terminated; arguments[0] is the name */
-  char *const *environment;         /* NULL-terminated: all that the child sees */
-  flyi_section input;               /* what it reads as its standard input */
+  const char *path;                     /* of the executable; no search, no shell */
+  char *const *arguments;               /* NULL-terminated; arguments[0] is the name */
+  char *const *environment;             /* NULL-terminated: all that the child sees */
+  flyi_section input;                   /* what it reads as its standard input */
   flyi_section files[FLYI_CHILD_FILES]; /* what it reads as /proc/self/fd/(FLYI_CHILD_FD + i) */
   int file_count;
-  double seconds;                   /* of wall-clock time and of processor time */
-  size_t memory;                    /* address space, in bytes */
-  size_t output;                    /* limit of each of the two outputs, in bytes */
+  double seconds; /* of wall-clock time and of processor time */
+  size_t memory;  /* address space, in bytes */
+  size_t output;  /* limit of each of the two outputs, in bytes */
 } flyi_child;
 
 enum { FLYI_CHILD_FD = 3 };
@@ -27,9 +27,9 @@ typedef enum flyi_end {
   FLYI_END_OUTPUT  /* killed: wrote too much */
 } flyi_end;
 
-/* Runs the child to its end and collects what it wrote; both texts get a NUL behind their end. A child that was stopped is not
- * an error here: *end says so. No descriptor and no process is left behind, and the caller's own standard streams, signal
- * handlers and limits stay as they are. Fails where the child cannot be started. */
+/* Runs the child to its end and collects what it wrote; both texts get a NUL behind their end. A child that was
+ * stopped is not an error here: *end says so. No descriptor and no process is left behind, and the caller's own
+ * standard streams, signal handlers and limits stay as they are. Fails where the child cannot be started. */
 fly_status flyi_child_run(const flyi_child *child, flyi_bytes *output, flyi_bytes *errors, flyi_end *end, int *code,
                           fly_error *error);
 

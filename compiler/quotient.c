@@ -13,12 +13,16 @@
 
 static bool wanted(LLVMValueRef instruction) {
   switch (LLVMGetInstructionOpcode(instruction)) {
-  case LLVMSDiv: case LLVMUDiv: case LLVMSRem: case LLVMURem: {
+  case LLVMSDiv:
+  case LLVMUDiv:
+  case LLVMSRem:
+  case LLVMURem: {
     LLVMTypeRef type = LLVMTypeOf(instruction);
     return LLVMGetTypeKind(type) == LLVMIntegerTypeKind && LLVMGetIntTypeWidth(type) == 32 &&
            !LLVMIsAConstant(LLVMGetOperand(instruction, 1));
   }
-  default: return false;
+  default:
+    return false;
   }
 }
 

@@ -1,8 +1,8 @@
 /* refuse.c: what a mask's functions must not do.
  *
- * Input: the functions as clang emitted them, so that every complaint is about something that stands in the source. Output:
- * the first complaint, in the order of the source's functions. What needs the whole mask in one piece (where a pointer points,
- * how a loop is shaped) is refused by later steps. */
+ * Input: the functions as clang emitted them, so that every complaint is about something that stands in the source.
+ * Output: the first complaint, in the order of the source's functions. What needs the whole mask in one piece (where a
+ * pointer points, how a loop is shaped) is refused by later steps. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ static const char *name_of(LLVMValueRef value) {
   return LLVMGetValueName2(value, &size);
 }
 
-/* ---- Types ---------------------------------------------------------------------------------------------------------- */
+/* ---- Types ------------------------------------------------------------------------------------------------------- */
 
 /* NULL, or what is wrong with values of this type. */
 static const char *bad_type(LLVMTypeRef type) {
@@ -24,20 +24,25 @@ static const char *bad_type(LLVMTypeRef type) {
   case LLVMVoidTypeKind:
   case LLVMLabelTypeKind:
   case LLVMMetadataTypeKind:
-  case LLVMFunctionTypeKind: return NULL;
-  case LLVMPointerTypeKind: return LLVMGetPointerAddressSpace(type) ? "a pointer into an address space" : NULL;
-  case LLVMArrayTypeKind: return bad_type(LLVMGetElementType(type));
+  case LLVMFunctionTypeKind:
+    return NULL;
+  case LLVMPointerTypeKind:
+    return LLVMGetPointerAddressSpace(type) ? "a pointer into an address space" : NULL;
+  case LLVMArrayTypeKind:
+    return bad_type(LLVMGetElementType(type));
   case LLVMStructTypeKind:
     for (unsigned i = 0; i < LLVMCountStructElementTypes(type) && !bad; i++)
       bad = bad_type(LLVMStructGetTypeAtIndex(type, i));
     return bad;
   case LLVMVectorTypeKind:
-  case LLVMScalableVectorTypeKind: return "a vector (or a struct of floats passed by value; pass its address instead)";
+  case LLVMScalableVectorTypeKind:
+    return "a vector (or a struct of floats passed by value; pass its address instead)";
   case LLVMIntegerTypeKind:
-    return flyi_is_scalar(type) ? NULL
+    return flyi_is_scalar(type)               ? NULL
            : LLVMGetIntTypeWidth(type) == 128 ? "an integer of 128 bits"
                                               : "an integer or bit-field of an odd width";
-  default: return flyi_is_scalar(type) ? NULL : "a floating-point type other than float and double";
+  default:
+    return flyi_is_scalar(type) ? NULL : "a floating-point type other than float and double";
   }
 }
 
@@ -76,13 +81,13 @@ static fly_status check_operands(flyi_verifier *v, LLVMValueRef instruction) {
   return bad ? flyi_refuse(v, instruction, "a mask cannot use %s", bad) : FLY_OK;
 }
 
-/* ---- Calls ---------------------------------------------------------------------------------------------------------- */
+/* ---- Calls ------------------------------------------------------------------------------------------------------- */
 
 static const char *const intrinsics[] = {
-    "llvm.dbg.", "llvm.lifetime.", "llvm.memcpy.", "llvm.memmove.", "llvm.memset.", "llvm.expect.", "llvm.assume",
-    "llvm.is.constant.", "llvm.ctpop.", "llvm.ctlz.", "llvm.cttz.", "llvm.bswap.", "llvm.bitreverse.", "llvm.fshl.",
-    "llvm.fshr.", "llvm.abs.", "llvm.smax.", "llvm.smin.", "llvm.umax.", "llvm.umin.", "llvm.fabs.", "llvm.copysign.",
-    "llvm.sqrt."};
+    "llvm.dbg.",        "llvm.lifetime.",    "llvm.memcpy.", "llvm.memmove.",  "llvm.memset.", "llvm.expect.",
+    "llvm.assume",      "llvm.is.constant.", "llvm.ctpop.",  "llvm.ctlz.",     "llvm.cttz.",   "llvm.bswap.",
+    "llvm.bitreverse.", "llvm.fshl.",        "llvm.fshr.",   "llvm.abs.",      "llvm.smax.",   "llvm.smin.",
+    "llvm.umax.",       "llvm.umin.",        "llvm.fabs.",   "llvm.copysign.", "llvm.sqrt."};
 
 static bool is_known_intrinsic(const char *name) {
   for (size_t i = 0; i < sizeof intrinsics / sizeof *intrinsics; i++)
@@ -93,8 +98,7 @@ static bool is_known_intrinsic(const char *name) {
 static fly_status check_intrinsic(flyi_verifier *v, LLVMValueRef call, const char *name) {
   if (flyi_starts(name, "llvm.stacksave") || flyi_starts(name, "llvm.stackrestore"))
     return flyi_refuse(v, call, "a mask cannot have a variable-length array: give it a constant length");
-  if (flyi_starts(name, "llvm.va_"))
-    return flyi_refuse(v, call, "a mask cannot have variable argument lists");
+  if (flyi_starts(name, "llvm.va_")) return flyi_refuse(v, call, "a mask cannot have variable argument lists");
   if (flyi_starts(name, "llvm.trap") || flyi_starts(name, "llvm.debugtrap") || flyi_starts(name, "llvm.ubsantrap"))
     return flyi_refuse(v, call, "a mask cannot trap: return true or false for every pair");
   if (!is_known_intrinsic(name))
@@ -116,7 +120,8 @@ static int fly_function_arity(const char *name) {
 static fly_status check_call(flyi_verifier *v, LLVMValueRef call) {
   LLVMValueRef callee = LLVMGetCalledValue(call);
   if (LLVMIsAInlineAsm(callee)) return flyi_refuse(v, call, "a mask cannot have inline assembly");
-  if (!LLVMIsAFunction(callee)) return flyi_refuse(v, call, "a mask cannot call through a pointer: call the function by its name");
+  if (!LLVMIsAFunction(callee))
+    return flyi_refuse(v, call, "a mask cannot call through a pointer: call the function by its name");
   const char *name = name_of(callee);
   if (LLVMGetIntrinsicID(callee)) return check_intrinsic(v, call, name);
   if (LLVMGetCalledFunctionType(call) != LLVMGlobalGetValueType(callee))
@@ -134,12 +139,13 @@ static fly_status check_call(flyi_verifier *v, LLVMValueRef call) {
   return FLY_OK;
 }
 
-/* ---- Instructions --------------------------------------------------------------------------------------------------- */
+/* ---- Instructions ------------------------------------------------------------------------------------------------ */
 
 static fly_status check_alloca(flyi_verifier *v, LLVMValueRef local, uint64_t *bytes) {
   int64_t count;
   if (!flyi_constant_int(LLVMGetOperand(local, 0), &count) || count != 1 ||
-      LLVMGetInstructionParent(local) != LLVMGetEntryBasicBlock(LLVMGetBasicBlockParent(LLVMGetInstructionParent(local))))
+      LLVMGetInstructionParent(local) !=
+          LLVMGetEntryBasicBlock(LLVMGetBasicBlockParent(LLVMGetInstructionParent(local))))
     return flyi_refuse(v, local, "a mask cannot have a variable-length array: give it a constant length");
   uint64_t size = flyi_type_bytes(v, LLVMGetAllocatedType(local));
   *bytes = size > FLYI_MOST_LOCAL_BYTES ? size : *bytes + size;
@@ -159,15 +165,20 @@ static fly_status check_instruction(flyi_verifier *v, LLVMValueRef instruction, 
     break;
   case LLVMFence:
   case LLVMAtomicCmpXchg:
-  case LLVMAtomicRMW: return flyi_refuse(v, instruction, "a mask cannot use atomic operations");
+  case LLVMAtomicRMW:
+    return flyi_refuse(v, instruction, "a mask cannot use atomic operations");
   case LLVMPtrToInt:
   case LLVMIntToPtr:
-  case LLVMAddrSpaceCast: return flyi_refuse(v, instruction, "a mask cannot convert between pointers and integers");
-  case LLVMUnreachable:
+  case LLVMAddrSpaceCast:
+    return flyi_refuse(v, instruction, "a mask cannot convert between pointers and integers");
+  case LLVMUnreachable: /* without a place: clang's own, which no path reaches; guard.c makes it a return */
+    if ((int)LLVMGetDebugLocLine(instruction) <= 0) break;
     return flyi_refuse(v, instruction, "a mask cannot end without a result: return true or false for every pair");
   case LLVMIndirectBr:
-  case LLVMCallBr: return flyi_refuse(v, instruction, "a mask cannot jump to a computed label");
-  case LLVMFRem: return flyi_refuse(v, instruction, "a mask cannot use fmod");
+  case LLVMCallBr:
+    return flyi_refuse(v, instruction, "a mask cannot jump to a computed label");
+  case LLVMFRem:
+    return flyi_refuse(v, instruction, "a mask cannot use fmod");
   case LLVMAlloca: {
     fly_status status = check_alloca(v, instruction, local_bytes);
     if (status) return status;
@@ -178,13 +189,48 @@ static fly_status check_instruction(flyi_verifier *v, LLVMValueRef instruction, 
     if (status) return status;
     break;
   }
-  case LLVMRet: case LLVMBr: case LLVMSwitch: case LLVMFNeg: case LLVMAdd: case LLVMFAdd: case LLVMSub: case LLVMFSub:
-  case LLVMMul: case LLVMFMul: case LLVMUDiv: case LLVMSDiv: case LLVMFDiv: case LLVMURem: case LLVMSRem: case LLVMShl:
-  case LLVMLShr: case LLVMAShr: case LLVMAnd: case LLVMOr: case LLVMXor: case LLVMGetElementPtr: case LLVMTrunc:
-  case LLVMZExt: case LLVMSExt: case LLVMFPToUI: case LLVMFPToSI: case LLVMUIToFP: case LLVMSIToFP: case LLVMFPTrunc:
-  case LLVMFPExt: case LLVMBitCast: case LLVMICmp: case LLVMFCmp: case LLVMPHI: case LLVMSelect: case LLVMExtractValue:
-  case LLVMInsertValue: case LLVMFreeze: break;
-  default: return flyi_refuse(v, instruction, "a mask cannot do this (LLVM opcode %d)", (int)opcode);
+  case LLVMRet:
+  case LLVMBr:
+  case LLVMSwitch:
+  case LLVMFNeg:
+  case LLVMAdd:
+  case LLVMFAdd:
+  case LLVMSub:
+  case LLVMFSub:
+  case LLVMMul:
+  case LLVMFMul:
+  case LLVMUDiv:
+  case LLVMSDiv:
+  case LLVMFDiv:
+  case LLVMURem:
+  case LLVMSRem:
+  case LLVMShl:
+  case LLVMLShr:
+  case LLVMAShr:
+  case LLVMAnd:
+  case LLVMOr:
+  case LLVMXor:
+  case LLVMGetElementPtr:
+  case LLVMTrunc:
+  case LLVMZExt:
+  case LLVMSExt:
+  case LLVMFPToUI:
+  case LLVMFPToSI:
+  case LLVMUIToFP:
+  case LLVMSIToFP:
+  case LLVMFPTrunc:
+  case LLVMFPExt:
+  case LLVMBitCast:
+  case LLVMICmp:
+  case LLVMFCmp:
+  case LLVMPHI:
+  case LLVMSelect:
+  case LLVMExtractValue:
+  case LLVMInsertValue:
+  case LLVMFreeze:
+    break;
+  default:
+    return flyi_refuse(v, instruction, "a mask cannot do this (LLVM opcode %d)", (int)opcode);
   }
   return check_operands(v, instruction);
 }
@@ -192,7 +238,8 @@ static fly_status check_instruction(flyi_verifier *v, LLVMValueRef instruction, 
 static fly_status check_function(flyi_verifier *v, LLVMValueRef function) {
   const char *name = name_of(function), *section = LLVMGetSection(function);
   uint64_t local_bytes = 0;
-  if (fly_function_arity(name)) return flyi_refuse(v, function, "a mask cannot define '%s', which is Flymask's own", name);
+  if (fly_function_arity(name))
+    return flyi_refuse(v, function, "a mask cannot define '%s', which is Flymask's own", name);
   if (section && *section)
     return flyi_refuse(v, function, "a mask cannot put '%s' into a section ('%s')", name, section);
   if (LLVMIsFunctionVarArg(LLVMGlobalGetValueType(function)))
@@ -206,7 +253,7 @@ static fly_status check_function(flyi_verifier *v, LLVMValueRef function) {
   return FLY_OK;
 }
 
-/* ---- The call graph ------------------------------------------------------------------------------------------------- */
+/* ---- The call graph ---------------------------------------------------------------------------------------------- */
 
 typedef struct graph {
   LLVMValueRef functions[FLYI_MOST_FUNCTIONS];

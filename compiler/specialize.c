@@ -168,8 +168,9 @@ static void set_text(LLVMValueRef function, const char *name, const char *value)
   LLVMRemoveStringAttributeAtIndex(function, LLVMAttributeFunctionIndex, name, (unsigned)strlen(name));
   if (!value) return;
   LLVMContextRef context = LLVMGetModuleContext(LLVMGetGlobalParent(function));
-  LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex,
-                          LLVMCreateStringAttribute(context, name, (unsigned)strlen(name), value, (unsigned)strlen(value)));
+  LLVMAddAttributeAtIndex(
+      function, LLVMAttributeFunctionIndex,
+      LLVMCreateStringAttribute(context, name, (unsigned)strlen(name), value, (unsigned)strlen(value)));
 }
 
 static void set_enum(LLVMValueRef function, const char *name) {
@@ -182,8 +183,12 @@ static void set_enum(LLVMValueRef function, const char *name) {
  * is not inlined, no-builtins and optnone stop optimisation, and the baseline's tuning keeps vectors narrow. */
 static void retarget(LLVMModuleRef module, flyi_isa isa) {
   static const char *const dropped[] = {"optnone", "noinline", "uwtable", "sspstrong", "ssp", "sspreq", "mustprogress"};
-  static const char *const cleared[] = {"target-features", "tune-cpu",           "no-builtins",
-                                        "frame-pointer",   "min-legal-vector-width", "stack-protector-buffer-size"};
+  static const char *const cleared[] = {"target-features",
+                                        "tune-cpu",
+                                        "no-builtins",
+                                        "frame-pointer",
+                                        "min-legal-vector-width",
+                                        "stack-protector-buffer-size"};
   for (LLVMValueRef f = LLVMGetFirstFunction(module); f; f = LLVMGetNextFunction(f)) {
     if (LLVMIsDeclaration(f)) continue;
     for (size_t i = 0; i < sizeof dropped / sizeof *dropped; i++) remove_attribute(f, dropped[i]);
@@ -241,8 +246,8 @@ static fly_status join(LLVMModuleRef module, LLVMModuleRef *out, fly_error *erro
   return FLY_OK;
 }
 
-fly_status flyi_specialize(LLVMModuleRef module, const flyi_declarations *declarations, flyi_isa isa, LLVMModuleRef *out,
-                           fly_error *error) {
+fly_status flyi_specialize(LLVMModuleRef module, const flyi_declarations *declarations, flyi_isa isa,
+                           LLVMModuleRef *out, fly_error *error) {
   *out = NULL;
   joint s = {LLVMGetModuleContext(module), module, declarations};
   LLVMTargetMachineRef machine = flyi_target_machine(isa, error);
@@ -251,10 +256,10 @@ fly_status flyi_specialize(LLVMModuleRef module, const flyi_declarations *declar
     return FLY_ERROR_INTERNAL;
   }
   bake(&s);
-  fly_status status = join(module, &s.module, error);
+  fly_status status = run_passes(module, "function(lower-switch)", NULL, error);
+  if (!status) status = flyi_straighten(LLVMGetNamedFunction(module, "mask"), error);
   if (status) goto done;
-  /* Nothing has been optimised yet: an optimiser that sees `if (i < n) x = t[clamp(i)]` drops the clamp, which divide.c needs
-   * where it computes t[i] without the condition. */
+  if ((status = join(module, &s.module, error))) goto done;
   if ((status = flyi_divide(s.module, error)) || (status = connect(&s, error))) goto done;
   if ((status = run_passes(s.module, "function(instsimplify)", NULL, error))) goto done; /* divisors that were baked */
   flyi_quotients(s.module);

@@ -100,7 +100,8 @@ static fly_status resources_by_asking(flyi_toolchain *tools, const fly_compile_o
   if (!status) {
     const char *text = (const char *)output.data;
     tools->resources = print("%.*s/include/", (int)strcspn(text, "\n"), text);
-    if (!tools->resources) status = flyi_no_memory(error);
+    if (!tools->resources)
+      status = flyi_no_memory(error);
     else if (end != FLYI_END_EXIT || code > 0 || !has_headers(tools->resources))
       status = flyi_fail(error, FLY_ERROR_TOOL,
                          "%s does not know where its headers are (clang -print-resource-dir): apt install clang-%d",

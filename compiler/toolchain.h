@@ -13,8 +13,8 @@ typedef struct flyi_toolchain {
   char *environment[4]; /* all that it is to see of ours */
 } flyi_toolchain;
 
-/* options->clang (may be NULL) is a path or a name to look for in PATH; then $FLYMASK_CLANG, clang-<LLVM major>, clang. The
- * limits in options must be set. */
+/* options->clang (may be NULL) is a path or a name to look for in PATH; then $FLYMASK_CLANG, clang-<LLVM major>,
+ * clang. The limits in options must be set. */
 fly_status flyi_toolchain_find(const fly_compile_options *options, flyi_toolchain *out, fly_error *error);
 void flyi_toolchain_free(flyi_toolchain *tools);
 

@@ -1,8 +1,9 @@
 /* verify.c: from clang's IR to the symbolic form (compiler.h).
  *
- * Input: textual IR of a source that is not trusted. Output: a module whose one function can neither trap, nor hang, nor read
- * or write outside, whatever its arguments, parameters and buffers are; or a refusal with its place in the source. The order
- * of the steps matters: until the guards stand, nothing runs that draws conclusions from undefined behaviour. */
+ * Input: textual IR of a source that is not trusted. Output: a module whose one function can neither trap, nor hang,
+ * nor read or write outside, whatever its arguments, parameters and buffers are; or a refusal with its place in the
+ * source. The order of the steps matters: until the guards stand, nothing runs that draws conclusions from undefined
+ * behaviour. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 
 #include "verify.h"
 
-/* ---- Errors --------------------------------------------------------------------------------------------------------- */
+/* ---- Errors ------------------------------------------------------------------------------------------------------ */
 
 /* An instruction that clang gave no place has that of its nearest predecessor in the block, or of its function. */
 static LLVMValueRef placed(LLVMValueRef at) {
@@ -38,8 +39,10 @@ fly_status flyi_refuse(const flyi_verifier *v, LLVMValueRef at, const char *form
   if ((at = placed(at))) {
     line = (int)LLVMGetDebugLocLine(at);
     if (line < 0) line = 0;
-    if (LLVMIsAInstruction(at)) column = (int)LLVMGetDebugLocColumn(at);
-    else if (line) column = 1; /* debug information has no columns of globals and functions */
+    if (LLVMIsAInstruction(at))
+      column = (int)LLVMGetDebugLocColumn(at);
+    else if (line)
+      column = 1; /* debug information has no columns of globals and functions */
     unsigned size = 0;
     const char *found = LLVMGetDebugLocFilename(at, &size), *ours = "/flymask-include/";
     if (found && size > strlen(ours) && !strncmp(found, ours, strlen(ours)))
@@ -79,7 +82,7 @@ fly_status flyi_run_passes(const flyi_verifier *v, const char *passes) {
   return status;
 }
 
-/* ---- Types and constants -------------------------------------------------------------------------------------------- */
+/* ---- Types and constants ----------------------------------------------------------------------------------------- */
 
 LLVMTypeRef flyi_int_type(const flyi_verifier *v, unsigned bits) { return LLVMIntTypeInContext(v->context, bits); }
 
@@ -90,12 +93,14 @@ bool flyi_is_int(LLVMTypeRef type, unsigned bits) {
 bool flyi_is_scalar(LLVMTypeRef type) {
   switch (LLVMGetTypeKind(type)) {
   case LLVMFloatTypeKind:
-  case LLVMDoubleTypeKind: return true;
+  case LLVMDoubleTypeKind:
+    return true;
   case LLVMIntegerTypeKind: {
     unsigned bits = LLVMGetIntTypeWidth(type);
     return bits == 1 || bits == 8 || bits == 16 || bits == 32 || bits == 64;
   }
-  default: return false;
+  default:
+    return false;
   }
 }
 
@@ -115,7 +120,8 @@ uint64_t flyi_type_bytes(const flyi_verifier *v, LLVMTypeRef type) {
       sum += bytes;
     }
     return LLVMABISizeOfType(v->layout, type);
-  default: return LLVMABISizeOfType(v->layout, type);
+  default:
+    return LLVMABISizeOfType(v->layout, type);
   }
 }
 
@@ -141,25 +147,27 @@ LLVMValueRef flyi_call_intrinsic(const flyi_verifier *v, const char *name, LLVMT
   return LLVMBuildCall2(v->builder, type, function, arguments, (unsigned)count, "");
 }
 
-/* ---- The stage ------------------------------------------------------------------------------------------------------ */
+/* ---- The stage --------------------------------------------------------------------------------------------------- */
 
 static fly_status parse(flyi_verifier *v, flyi_section ir) {
   char *text = NULL;
   LLVMMemoryBufferRef buffer = LLVMCreateMemoryBufferWithMemoryRangeCopy(ir.data, ir.size, v->name);
   bool failed = LLVMParseIRInContext(v->context, buffer, &v->module, &text); /* takes the buffer */
-  fly_status status =
-      failed ? flyi_fail(v->error, FLY_ERROR_TOOL, "LLVM %d cannot read what clang wrote: %s", FLYI_LLVM_MAJOR, text)
-             : FLY_OK;
+  fly_status status = failed ? flyi_fail(v->error, FLY_ERROR_TOOL, "LLVM %d cannot read what clang wrote: %s",
+                                         FLYI_LLVM_MAJOR, text)
+                             : FLY_OK;
   if (failed) v->module = NULL;
   LLVMDisposeMessage(text);
   return status;
 }
 
 static fly_status find_mask(flyi_verifier *v) {
-  LLVMTypeRef i32 = flyi_int_type(v, 32), wanted = LLVMFunctionType(flyi_int_type(v, 1), (LLVMTypeRef[]){i32, i32, i32, i32}, 4, false);
+  LLVMTypeRef i32 = flyi_int_type(v, 32),
+              wanted = LLVMFunctionType(flyi_int_type(v, 1), (LLVMTypeRef[]){i32, i32, i32, i32}, 4, false);
   v->mask = LLVMGetNamedFunction(v->module, "mask");
   if (!v->mask || LLVMIsDeclaration(v->mask))
-    return flyi_refuse(v, NULL, "the source defines no function bool mask(int b, int h, int q, int kv), or a static one");
+    return flyi_refuse(v, NULL,
+                       "the source defines no function bool mask(int b, int h, int q, int kv), or a static one");
   if (LLVMGlobalGetValueType(v->mask) != wanted)
     return flyi_refuse(v, v->mask, "mask is declared differently: it must be bool mask(int b, int h, int q, int kv)");
   return FLY_OK;
@@ -168,15 +176,17 @@ static fly_status find_mask(flyi_verifier *v) {
 static fly_status check_module(flyi_verifier *v) {
   char *text = NULL;
   bool broken = LLVMVerifyModule(v->module, LLVMReturnStatusAction, &text);
-  fly_status status =
-      broken ? flyi_fail(v->error, FLY_ERROR_INTERNAL, "the verified mask of %s is broken IR: %s", v->name, text) : FLY_OK;
+  fly_status status = broken ? flyi_fail(v->error, FLY_ERROR_INTERNAL, "the verified mask of %s is broken IR: %s",
+                                         v->name, text)
+                             : FLY_OK;
   LLVMDisposeMessage(text);
   return status;
 }
 
 fly_status flyi_verify(LLVMContextRef context, flyi_section ir, const char *name, LLVMModuleRef *out,
                        flyi_declarations *declarations, fly_error *error) {
-  flyi_verifier verifier = {.context = context, .name = name, .declarations = declarations, .error = error}, *v = &verifier;
+  flyi_verifier verifier = {.context = context, .name = name, .declarations = declarations, .error = error},
+                *v = &verifier;
   fly_error own;
   if (!error) v->error = &own;
   *out = NULL;
@@ -202,8 +212,10 @@ done:
   free(v->globals);
   if (v->builder) LLVMDisposeBuilder(v->builder);
   if (status && v->module) LLVMDisposeModule(v->module);
-  if (status) flyi_declarations_free(declarations);
-  else *out = v->module;
+  if (status)
+    flyi_declarations_free(declarations);
+  else
+    *out = v->module;
   LLVMContextSetDiagnosticHandler(context, handler, handler_data);
   return status;
 }

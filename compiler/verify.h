@@ -1,20 +1,20 @@
-/* verify.h: what the files between the IR that clang wrote and the symbolic form share, in the order in which they work:
+/* verify.h: what the files between clang's IR and the symbolic form share, in the order in which they work:
  *
- *   verify.c      flyi_verify: parses, and calls the others
- *   declare.c     globals: parameters, buffers, constant tables; refuses the rest
- *   refuse.c      functions: refuses what a mask must not do
- *   guard.c       divisions, shifts, conversions: total
- *   flatten.c     one function without calls, its scalars in registers
- *   address.c     every access: an object and a clamped index          (pointer.c: what a pointer is made of)
- *   bound.c       loops: at most FLYI_ROUNDS rounds                    (loop.c: where they are, round.c: how often they run)
- *   finish.c      names of the symbolic form; last checks */
+ *   verify.c    flyi_verify: parses, and calls the others
+ *   declare.c   globals: parameters, buffers, constant tables; refuses the rest
+ *   refuse.c    functions: refuses what a mask must not do
+ *   guard.c     divisions, shifts, conversions: total
+ *   flatten.c   one function without calls, its scalars in registers
+ *   address.c   every access: an object and a clamped index       (pointer.c: what a pointer is made of)
+ *   bound.c     loops: at most FLYI_ROUNDS rounds                 (loop.c: where they are, round.c: how long they run)
+ *   finish.c    names of the symbolic form; last checks */
 #ifndef FLYMASK_VERIFY_H
 #define FLYMASK_VERIFY_H
 
 #include "compiler.h"
 
 enum {
-  FLYI_ROUNDS = 65536,          /* mask.h */
+  FLYI_ROUNDS = 65536,           /* mask.h */
   FLYI_MOST_INSTRUCTIONS = 8192, /* of the mask with everything inlined, as clang emits it */
   FLYI_MOST_FUNCTIONS = 256,
   FLYI_MOST_LOCAL_BYTES = 16384,
@@ -27,9 +27,9 @@ typedef enum flyi_global_kind { FLYI_PARAMETER, FLYI_BUFFER, FLYI_DIMENSION } fl
 typedef struct flyi_global {
   LLVMValueRef value;
   flyi_global_kind kind;
-  int index;            /* of the parameter, or of the buffer that it is or belongs to */
-  int dimension;        /* FLYI_DIMENSION: 0 to 3 */
-  LLVMTypeRef type;     /* what a load gives: of the parameter, of an element, i64 */
+  int index;        /* of the parameter, or of the buffer that it is or belongs to */
+  int dimension;    /* FLYI_DIMENSION: 0 to 3 */
+  LLVMTypeRef type; /* what a load gives: of the parameter, of an element, i64 */
 } flyi_global;
 
 typedef struct flyi_verifier {
@@ -45,13 +45,27 @@ typedef struct flyi_verifier {
   fly_error *error;
 } flyi_verifier;
 
-#define EACH_FUNCTION(f, module) LLVMValueRef f = LLVMGetFirstFunction(module); f; f = LLVMGetNextFunction(f)
-#define EACH_GLOBAL(g, module) LLVMValueRef g = LLVMGetFirstGlobal(module); g; g = LLVMGetNextGlobal(g)
-#define EACH_BLOCK(b, function) LLVMBasicBlockRef b = LLVMGetFirstBasicBlock(function); b; b = LLVMGetNextBasicBlock(b)
-#define EACH_INSTRUCTION(i, block) LLVMValueRef i = LLVMGetFirstInstruction(block); i; i = LLVMGetNextInstruction(i)
+#define EACH_FUNCTION(f, module)                                                                                       \
+  LLVMValueRef f = LLVMGetFirstFunction(module);                                                                       \
+  f;                                                                                                                   \
+  f = LLVMGetNextFunction(f)
+#define EACH_GLOBAL(g, module)                                                                                         \
+  LLVMValueRef g = LLVMGetFirstGlobal(module);                                                                         \
+  g;                                                                                                                   \
+  g = LLVMGetNextGlobal(g)
+#define EACH_BLOCK(b, function)                                                                                        \
+  LLVMBasicBlockRef b = LLVMGetFirstBasicBlock(function);                                                              \
+  b;                                                                                                                   \
+  b = LLVMGetNextBasicBlock(b)
+#define EACH_INSTRUCTION(i, block)                                                                                     \
+  LLVMValueRef i = LLVMGetFirstInstruction(block);                                                                     \
+  i;                                                                                                                   \
+  i = LLVMGetNextInstruction(i)
 /* The same, where the body may erase i. */
 #define EACH_INSTRUCTION_SAFE(i, next, block)                                                                          \
-  LLVMValueRef i = LLVMGetFirstInstruction(block), next = NULL; i && (next = LLVMGetNextInstruction(i), true); i = next
+  LLVMValueRef i = LLVMGetFirstInstruction(block), next = NULL;                                                        \
+  i && (next = LLVMGetNextInstruction(i), true);                                                                       \
+  i = next
 
 /* FLY_ERROR_SOURCE at the place of `at` (an instruction, function or global; NULL: no place). */
 fly_status flyi_refuse(const flyi_verifier *v, LLVMValueRef at, const char *format, ...) FLYI_PRINTF(3, 4);
@@ -64,7 +78,7 @@ fly_status flyi_run_passes(const flyi_verifier *v, const char *passes);
 /* ---- types and constants (verify.c) */
 LLVMTypeRef flyi_int_type(const flyi_verifier *v, unsigned bits);
 bool flyi_is_int(LLVMTypeRef type, unsigned bits);
-bool flyi_is_scalar(LLVMTypeRef type); /* i1, i8 .. i64, float, double */
+bool flyi_is_scalar(LLVMTypeRef type);                              /* i1, i8 .. i64, float, double */
 uint64_t flyi_type_bytes(const flyi_verifier *v, LLVMTypeRef type); /* saturates at UINT64_MAX / 2 */
 bool flyi_constant_int(LLVMValueRef value, int64_t *out);
 /* The intrinsic that a call calls ("llvm.ctpop"), or "" for any other instruction. */

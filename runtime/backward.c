@@ -99,7 +99,7 @@ static fly_status plan(flyi_backward *b, const flyi_call *call, fly_error *error
 static void run(flyi_backward *b) {
   for (b->first = 0; b->first < b->groups; b->first += b->phase_groups) {
     b->phase = flyi_min64(b->phase_groups, b->groups - b->first);
-    flyi_parallel(&b->threads, flyi_backward_prepare_items(b), flyi_backward_prepare, b);
+    flyi_parallel(&b->threads, flyi_queries_items(b), flyi_queries_begin, b);
     flyi_parallel(&b->threads, b->phase * b->key_tiles, flyi_backward_tile, b);
   }
   flyi_side_finish(b, &b->queries);

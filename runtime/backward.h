@@ -38,7 +38,7 @@ void flyi_side_store(const struct flyi_backward *b, const flyi_side *side, int w
 /* What is left when all else is done. */
 void flyi_side_finish(const struct flyi_backward *b, const flyi_side *side);
 
-/* ---- the whole (backward.c), its tiles (backward_tiles.c) ------------------------------------------------------------------ */
+/* ---- the whole (backward.c) ----------------------------------------------------------------------------------------- */
 
 /* A tile of keys: what one item of work takes through all queries that see them. */
 enum { FLYI_TILE_BLOCKS = 2 /* of 64 keys, at most */ };
@@ -61,17 +61,36 @@ typedef struct flyi_backward {
   float *q, *d_out, *d_q;
   float *neg_lse, *neg_delta; /* [phase_groups, group_heads, query_blocks, 64] */
   uint8_t *special;           /* [phase_groups, group_heads, query_blocks] */
-  atomic_int *turn;           /* likewise: the tile of keys that may add to dQ next; -1: all have */
+  atomic_int *turn;           /* likewise: the tile of keys that may add to dQ next */
   char *scratch;              /* [workers] */
 } flyi_backward;
 
-/* Prepares the phase's item: some blocks of queries. */
-void flyi_backward_prepare(void *backward, int64_t item, int worker);
-int64_t flyi_backward_prepare_items(const flyi_backward *b);
-/* A tile of keys. */
+/* ---- blocks of queries (backward_queries.c) ----------------------------------------------------------------------- */
+
+/* 64 queries of a head of a group. */
+typedef struct flyi_queries {
+  flyi_group group;
+  int64_t h, slot, row, first_row; /* slot of the phase; row of the entry, and with its sequence's start */
+  int count;
+  bool first; /* the tile at hand is the first that meets them */
+  bool q_in_place, d_out_in_place, d_q_in_place;
+  float *q, *d_out, *d_q; /* d_q null: not wanted */
+} flyi_queries;
+
+flyi_queries flyi_queries_at(const flyi_backward *b, int64_t g, flyi_group group, int64_t head, int64_t block);
+/* Before the tiles of a phase: an item of flyi_queries_items. */
+void flyi_queries_begin(void *backward, int64_t item, int worker);
+int64_t flyi_queries_items(const flyi_backward *b);
+/* Tile `tile` meets the queries: when this returns they are ready. */
+void flyi_queries_open(const flyi_backward *b, flyi_queries *x, int tile);
+/* Adds the tile's part of dQ, `count` blocks of pairs, in its turn. */
+void flyi_queries_add(const flyi_backward *b, const flyi_queries *x, int tile, const flyi_backward_cpu *pairs, int count);
+
+/* ---- tiles of keys (backward_tiles.c) ------------------------------------------------------------------------------- */
+
 void flyi_backward_tile(void *backward, int64_t item, int worker);
 
-/* Bytes that a tile's block of 64 keys takes in a worker's scratch memory. */
+/* Bytes that 64 keys take in a worker's scratch memory. */
 int64_t flyi_backward_key_bytes(const flyi_backward *b);
 
 #endif

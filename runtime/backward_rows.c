@@ -71,6 +71,7 @@ void flyi_side_store(const flyi_backward *b, const flyi_side *side, int which, i
   const fly_geometry *g = &b->call->c.geometry;
   const fly_tensor *t = side->gradient[which];
   if (!t->data) return;
+  if (!sums && !side->repeats && b->call->c.add_gradients) return;
   if (side->repeats) {
     size_t bytes = sizeof *sums * count * side->width[which];
     float *out = flyi_side_sums(b, side, which, entry, h, row);
@@ -82,6 +83,7 @@ void flyi_side_store(const flyi_backward *b, const flyi_side *side, int which, i
   const int32_t *rows = flyi_map_rows(map_of(b->call, side->queries), entry, h, row);
   flyi_store_cpu store = store_to(t, entry, tensor_head(b, side, h), rows ? 0 : row);
   store.in = sums, store.in_stride = stride, store.rows = rows, store.count = count;
+  store.add = b->call->c.add_gradients;
   b->code->store(&store);
 }
 
@@ -124,11 +126,11 @@ static void finish_row(const sweep *s, int which, int64_t plane, int64_t row) {
   const flyi_side *side = s->side;
   const fly_tensor *t = side->gradient[which];
   int64_t at = side->first[plane * side->rows + row];
-  if (at >= 0 && !side->repeats) return;
+  if (at >= 0 ? !side->repeats : s->b->call->c.add_gradients) return;
   float sum[FLYI_MAX_DIM] __attribute__((aligned(64))) = {0};
   flyi_store_cpu store = store_to(t, plane / s->heads, plane % s->heads, row);
   int32_t width = side->width[which];
-  store.in = sum;
+  store.in = sum, store.add = s->b->call->c.add_gradients;
   for (; at >= 0; at = side->next[at])
     for (int i = 0; i < width; i++) sum[i] += side->sums[which][at * width + i];
   s->b->code->store(&store);

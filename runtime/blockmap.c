@@ -1,8 +1,8 @@
 /* blockmap.c: block maps: building one from a bound mask and a geometry, what it says of itself, its rows.
  *
- * Input: the mask program and code of a bound mask, and a geometry. Output: for each distinct (b, h) a plane of runs of full and
- * partial tiles. Work is spread by planes and bands of rows; the bands do not depend on the number of threads, and runs are
- * as long as they can be, so neither does the result. */
+ * Input: the mask program and code of a bound mask, and a geometry. Output: for each distinct (b, h) a plane of runs
+ * of full and partial tiles. Work is spread by planes and bands of rows; the bands do not depend on the number of
+ * threads, and runs are as long as they can be, so neither does the result. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ enum { BANDS = 32, BAND_ROWS = 64 };
 /* Of tiles in a row or column: what fly_run can count. */
 static const int64_t tile_limit = (1 << 29) - 1;
 
-/* ---- a copy of the geometry ------------------------------------------------------------------------------------------------- */
+/* ---- a copy of the geometry -------------------------------------------------------------------------------------- */
 
 /* A row map packed to what it holds: one piece for each (b, h) along which it does not broadcast. */
 static int64_t row_map_pieces(const fly_row_map *map, const fly_geometry *g) {
@@ -56,7 +56,7 @@ static fly_status copy_geometry(fly_map *map, const fly_geometry *geometry, fly_
   return FLY_OK;
 }
 
-/* ---- building the planes ---------------------------------------------------------------------------------------------------- */
+/* ---- building the planes ----------------------------------------------------------------------------------------- */
 
 typedef struct build {
   const flyi_survey *survey;
@@ -116,8 +116,7 @@ static bool join_bands(fly_map *map, const build *b) {
   for (int32_t i = 0; ok && i < map->plane_count; i++) {
     const flyi_band *next = make_plane(&b->survey[i], band, end, &map->planes[i]);
     if (!(ok = next != NULL)) break;
-    for (; band < next; band++)
-      count[i][0] += band->full, count[i][1] += band->partial, count[i][2] += band->undecided;
+    for (; band < next; band++) count[i][0] += band->full, count[i][1] += band->partial, count[i][2] += band->undecided;
     const flyi_plane *p = &map->planes[i];
     map->info.bytes += sizeof *p + (p->rows + 1) * sizeof *p->start + p->start[p->rows] * sizeof *p->runs;
   }
@@ -148,7 +147,7 @@ static fly_status build_planes(fly_map *map, const flyi_survey *survey, const fl
   return ok ? FLY_OK : flyi_no_memory(error);
 }
 
-/* ---- the map ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the map ----------------------------------------------------------------------------------------------------- */
 
 void flyi_planes_free(flyi_plane *planes, int32_t count) {
   for (int32_t i = 0; planes && i < count; i++) free(planes[i].start), free(planes[i].runs);
@@ -170,7 +169,8 @@ static fly_status set_tiles(fly_map *map, const fly_map_options *options, const 
   info->tile_q = options->tile_q ? options->tile_q : 128;
   info->tile_kv = options->tile_kv ? options->tile_kv : 128;
   if (info->tile_q < 0 || info->tile_kv < 0)
-    return flyi_fail(error, FLY_ERROR_ARGUMENT, "tiles of %lld x %lld", (long long)info->tile_q, (long long)info->tile_kv);
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "tiles of %lld x %lld", (long long)info->tile_q,
+                     (long long)info->tile_kv);
   info->tiles_q = (domain->max_q + info->tile_q - 1) / info->tile_q;
   info->tiles_kv = (domain->max_kv + info->tile_kv - 1) / info->tile_kv;
   if (info->tiles_q > tile_limit || info->tiles_kv > tile_limit)
@@ -179,7 +179,8 @@ static fly_status set_tiles(fly_map *map, const fly_map_options *options, const 
   return FLY_OK;
 }
 
-static fly_status build_map(fly_map *map, const fly_geometry *geometry, const fly_map_options *options, fly_error *error) {
+static fly_status build_map(fly_map *map, const fly_geometry *geometry, const fly_map_options *options,
+                            fly_error *error) {
   fly_status status;
   flyi_domain domain;
   flyi_plan plan = {0};
@@ -205,14 +206,17 @@ fly_status fly_map_build(fly_bound *bound, const fly_geometry *geometry, const f
   *out = NULL;
   if (!bound) return flyi_fail(error, FLY_ERROR_ARGUMENT, "bound is NULL");
   if (options && !flyi_copy_struct(&complete, sizeof complete, options))
-    return flyi_fail(error, FLY_ERROR_ARGUMENT, "options.size is %zu: set it with FLY_INIT(fly_map_options)", options->size);
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "options.size is %zu: set it with FLY_INIT(fly_map_options)",
+                     options->size);
   fly_map *map = flyi_alloc(1, sizeof *map);
   if (!map) return flyi_no_memory(error);
   map->references = 1;
   map->bound = fly_bound_retain(bound);
   fly_status status = build_map(map, geometry, &complete, error);
-  if (status) free_map(map);
-  else *out = map;
+  if (status)
+    free_map(map);
+  else
+    *out = map;
   return status;
 }
 

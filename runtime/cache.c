@@ -22,9 +22,12 @@ enum { MAX_ENTRY = 256 << 20 };
 static bool find_directory(const char *given, char path[PATH_MAX]) {
   const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
   int length = -1;
-  if (given) length = *given ? snprintf(path, PATH_MAX, "%s", given) : -1;
-  else if (xdg && *xdg == '/') length = snprintf(path, PATH_MAX, "%s/flymask", xdg);
-  else if (home && *home == '/') length = snprintf(path, PATH_MAX, "%s/.cache/flymask", home);
+  if (given)
+    length = *given ? snprintf(path, PATH_MAX, "%s", given) : -1;
+  else if (xdg && *xdg == '/')
+    length = snprintf(path, PATH_MAX, "%s/flymask", xdg);
+  else if (home && *home == '/')
+    length = snprintf(path, PATH_MAX, "%s/.cache/flymask", home);
   return length > 0 && length < PATH_MAX;
 }
 

@@ -15,6 +15,13 @@ const int32_t *flyi_map_rows(const fly_row_map *map, int64_t b, int64_t h, int64
   return map->rows ? map->rows + b * map->stride_batch + h * map->stride_head + row : NULL;
 }
 
+void flyi_prefetch_rows(const fly_tensor *t, int64_t b, int64_t h, int64_t row, const int32_t *rows, int64_t count) {
+  const char *plane = flyi_plane_row(t, b, h, rows ? 0 : row);
+  int64_t size = (int64_t)fly_type_size(t->type), bytes = t->shape[3] * size, step = t->stride[2] * size;
+  for (int64_t i = 0; i < count; i++)
+    for (int64_t d = 0; d < bytes; d += 64) __builtin_prefetch(plane + (rows ? rows[i] : i) * step + d, 0, 2);
+}
+
 int64_t flyi_rows_of(const fly_geometry *g, bool queries) {
   if (queries) return g->cu_seqlens_q ? g->cu_seqlens_q[g->batch] : g->len_q;
   return g->cu_seqlens_kv ? g->cu_seqlens_kv[g->batch] : g->len_kv;

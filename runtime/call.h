@@ -37,6 +37,8 @@ static inline int64_t flyi_start_of(const int32_t *cu, int64_t b) { return cu ? 
 /* Row `row` of a plane of a tensor; the entries of a row map from `row` on, null where it is the identity. */
 char *flyi_plane_row(const fly_tensor *t, int64_t b, int64_t h, int64_t row);
 const int32_t *flyi_map_rows(const fly_row_map *map, int64_t b, int64_t h, int64_t row);
+/* Asks for rows, `count` from `row` or as `rows` says, before they are read. */
+void flyi_prefetch_rows(const fly_tensor *t, int64_t b, int64_t h, int64_t row, const int32_t *rows, int64_t count);
 /* Rows of the call in a plane of a tensor, over the packed sequence in a ragged batch. */
 int64_t flyi_rows_of(const fly_geometry *g, bool queries);
 

@@ -1,8 +1,9 @@
 /* decode.c: a mask program joined with parameters, buffers, a geometry and (b, h): nodes (nodes.h).
  *
- * Control flow becomes conditions: a block's condition is the disjunction of those on its edges, a phi joins the values that
- * the edges carry. A loop is decoded again and again, with what its back edges carry, until their condition folds to false:
- * so loops unroll whose bounds are constants, parameters, or lengths, whatever else may leave them early. */
+ * Control flow becomes conditions: a block's condition is the disjunction of those on its edges, a phi joins the
+ * values that the edges carry. A loop is decoded again and again, with what its back edges carry, until their
+ * condition folds to false: so loops unroll whose bounds are constants, parameters, or lengths, whatever else may
+ * leave them early. */
 #include <stdlib.h>
 
 #include "nodes.h"
@@ -27,12 +28,12 @@ typedef struct decoder {
   way *way;         /* from 1 */
   int32_t *arg;
   int32_t ways, way_capacity, args, arg_capacity;
-  int32_t *answer;  /* pairs (condition, value) of the returns */
+  int32_t *answer; /* pairs (condition, value) of the returns */
   int32_t answers, answer_capacity;
   int32_t steps;
 } decoder;
 
-/* ---- small things ----------------------------------------------------------------------------------------------------------- */
+/* ---- small things ------------------------------------------------------------------------------------------------ */
 
 /* Room for `more` elements behind `used`; false (and nodes->failed) where memory is short. */
 static bool reserve(decoder *d, int32_t **array, int32_t *capacity, int32_t used, int32_t more) {
@@ -72,7 +73,7 @@ static bool get_constant(decoder *d, int32_t value, int64_t *k) {
 
 static int64_t clamp(int64_t x, int64_t count) { return x < 0 ? 0 : x >= count ? count - 1 : x; }
 
-/* ---- what a mask reads from outside (templates/mask_tile.c has the same meanings) -------------------------------------------- */
+/* ---- what a mask reads from outside (templates/mask_tile.c has the same meanings) -------------------------------- */
 
 void flyi_arrays_free(flyi_arrays *arrays) {
   for (flyi_pyramid *p = arrays->first, *next; p; p = next) {
@@ -114,7 +115,8 @@ static int32_t read_length(decoder *d, const flyi_instruction *i) {
   int64_t b;
   if (!get_constant(d, i->a, &b)) return flyi_node_unknown(d->nodes, 32);
   b = clamp(b, d->geometry->batch);
-  return flyi_node_constant(d->nodes, 32, i->op == FLYI_OP_LEN_Q ? flyi_len_q(d->geometry, b) : flyi_len_kv(d->geometry, b));
+  return flyi_node_constant(d->nodes, 32,
+                            i->op == FLYI_OP_LEN_Q ? flyi_len_q(d->geometry, b) : flyi_len_kv(d->geometry, b));
 }
 
 static int32_t read_token(decoder *d, const flyi_instruction *i) {
@@ -132,51 +134,82 @@ static int32_t read_token(decoder *d, const flyi_instruction *i) {
   row = flyi_node_binary(n, FLYI_NODE_SUB, 64, row, flyi_node_constant(n, 64, offset));
   row = flyi_node_binary(n, FLYI_NODE_SMAX, 64, row, flyi_node_constant(n, 64, 0));
   row = flyi_node_binary(n, FLYI_NODE_SMIN, 64, row, flyi_node_constant(n, 64, length - 1));
-  if (!map->rows) return flyi_node_convert(n, FLYI_NODE_TRUNC, 32, 64, flyi_node_binary(n, FLYI_NODE_ADD, 64, row, flyi_node_constant(n, 64, offset)));
+  if (!map->rows)
+    return flyi_node_convert(n, FLYI_NODE_TRUNC, 32, 64,
+                             flyi_node_binary(n, FLYI_NODE_ADD, 64, row, flyi_node_constant(n, 64, offset)));
   const int32_t *rows = map->rows + b * map->stride_batch + h * map->stride_head + start;
   int32_t token = load(d, shared_array(d->arrays, rows, 4, length), row);
-  return flyi_node_binary(n, FLYI_NODE_ADD, 32, token, flyi_node_constant(n, 32, flyi_sign_extend(32, (uint64_t)(offset - start))));
+  return flyi_node_binary(n, FLYI_NODE_ADD, 32, token,
+                          flyi_node_constant(n, 32, flyi_sign_extend(32, (uint64_t)(offset - start))));
 }
 
-/* ---- instructions -------------------------------------------------------------------------------------------------------------- */
+/* ---- instructions ------------------------------------------------------------------------------------------------ */
 
 static int32_t compare(decoder *d, const flyi_instruction *i) {
   int from = flyi_value_width(d->program, i->a);
   int32_t a = get(d, i->a), b = get(d, i->b);
   switch (i->op) {
-  case FLYI_OP_EQ: return flyi_node_compare(d->nodes, FLYI_NODE_EQUAL, from, a, b);
-  case FLYI_OP_NE: return flyi_node_not(d->nodes, flyi_node_compare(d->nodes, FLYI_NODE_EQUAL, from, a, b));
-  case FLYI_OP_SLT: return flyi_node_compare(d->nodes, FLYI_NODE_LESS, from, a, b);
-  case FLYI_OP_SLE: return flyi_node_not(d->nodes, flyi_node_compare(d->nodes, FLYI_NODE_LESS, from, b, a));
-  case FLYI_OP_ULT: return flyi_node_compare(d->nodes, FLYI_NODE_BELOW, from, a, b);
-  default: return flyi_node_not(d->nodes, flyi_node_compare(d->nodes, FLYI_NODE_BELOW, from, b, a));
+  case FLYI_OP_EQ:
+    return flyi_node_compare(d->nodes, FLYI_NODE_EQUAL, from, a, b);
+  case FLYI_OP_NE:
+    return flyi_node_not(d->nodes, flyi_node_compare(d->nodes, FLYI_NODE_EQUAL, from, a, b));
+  case FLYI_OP_SLT:
+    return flyi_node_compare(d->nodes, FLYI_NODE_LESS, from, a, b);
+  case FLYI_OP_SLE:
+    return flyi_node_not(d->nodes, flyi_node_compare(d->nodes, FLYI_NODE_LESS, from, b, a));
+  case FLYI_OP_ULT:
+    return flyi_node_compare(d->nodes, FLYI_NODE_BELOW, from, a, b);
+  default:
+    return flyi_node_not(d->nodes, flyi_node_compare(d->nodes, FLYI_NODE_BELOW, from, b, a));
   }
 }
 
 static int32_t instruction(decoder *d, const flyi_instruction *i) {
   static const uint8_t same[FLYI_OP_LIMIT] = {
-      [FLYI_OP_ADD] = FLYI_NODE_ADD, [FLYI_OP_SUB] = FLYI_NODE_SUB, [FLYI_OP_MUL] = FLYI_NODE_MUL,
-      [FLYI_OP_UDIV] = FLYI_NODE_UDIV, [FLYI_OP_SDIV] = FLYI_NODE_SDIV, [FLYI_OP_UREM] = FLYI_NODE_UREM,
-      [FLYI_OP_SREM] = FLYI_NODE_SREM, [FLYI_OP_SHL] = FLYI_NODE_SHL, [FLYI_OP_LSHR] = FLYI_NODE_LSHR,
-      [FLYI_OP_ASHR] = FLYI_NODE_ASHR, [FLYI_OP_AND] = FLYI_NODE_AND, [FLYI_OP_OR] = FLYI_NODE_OR,
-      [FLYI_OP_XOR] = FLYI_NODE_XOR, [FLYI_OP_SMAX] = FLYI_NODE_SMAX, [FLYI_OP_SMIN] = FLYI_NODE_SMIN,
-      [FLYI_OP_UMAX] = FLYI_NODE_UMAX, [FLYI_OP_UMIN] = FLYI_NODE_UMIN, [FLYI_OP_ABS] = FLYI_NODE_ABS,
+      [FLYI_OP_ADD] = FLYI_NODE_ADD,           [FLYI_OP_SUB] = FLYI_NODE_SUB,   [FLYI_OP_MUL] = FLYI_NODE_MUL,
+      [FLYI_OP_UDIV] = FLYI_NODE_UDIV,         [FLYI_OP_SDIV] = FLYI_NODE_SDIV, [FLYI_OP_UREM] = FLYI_NODE_UREM,
+      [FLYI_OP_SREM] = FLYI_NODE_SREM,         [FLYI_OP_SHL] = FLYI_NODE_SHL,   [FLYI_OP_LSHR] = FLYI_NODE_LSHR,
+      [FLYI_OP_ASHR] = FLYI_NODE_ASHR,         [FLYI_OP_AND] = FLYI_NODE_AND,   [FLYI_OP_OR] = FLYI_NODE_OR,
+      [FLYI_OP_XOR] = FLYI_NODE_XOR,           [FLYI_OP_SMAX] = FLYI_NODE_SMAX, [FLYI_OP_SMIN] = FLYI_NODE_SMIN,
+      [FLYI_OP_UMAX] = FLYI_NODE_UMAX,         [FLYI_OP_UMIN] = FLYI_NODE_UMIN, [FLYI_OP_ABS] = FLYI_NODE_ABS,
       [FLYI_OP_POPCOUNT] = FLYI_NODE_POPCOUNT, [FLYI_OP_CTLZ] = FLYI_NODE_CTLZ, [FLYI_OP_CTTZ] = FLYI_NODE_CTTZ,
-      [FLYI_OP_ZEXT] = FLYI_NODE_ZEXT, [FLYI_OP_SEXT] = FLYI_NODE_SEXT, [FLYI_OP_TRUNC] = FLYI_NODE_TRUNC};
+      [FLYI_OP_ZEXT] = FLYI_NODE_ZEXT,         [FLYI_OP_SEXT] = FLYI_NODE_SEXT, [FLYI_OP_TRUNC] = FLYI_NODE_TRUNC};
   flyi_nodes *n = d->nodes;
   int w = i->width;
   switch (i->op) {
-  case FLYI_OP_CONST: return flyi_node_constant(n, w, flyi_sign_extend(w, (uint64_t)i->k));
-  case FLYI_OP_PARAM: return flyi_node_constant(n, w, flyi_sign_extend(w, d->bound->slots[i->k]));
-  case FLYI_OP_COUNT: case FLYI_OP_DIM: case FLYI_OP_LOAD: return read_buffer(d, i);
-  case FLYI_OP_TABLE: return read_table(d, i);
-  case FLYI_OP_TOKEN_Q: case FLYI_OP_TOKEN_KV: return read_token(d, i);
-  case FLYI_OP_LEN_Q: case FLYI_OP_LEN_KV: return read_length(d, i);
-  case FLYI_OP_EQ: case FLYI_OP_NE: case FLYI_OP_SLT: case FLYI_OP_SLE: case FLYI_OP_ULT: case FLYI_OP_ULE: return compare(d, i);
-  case FLYI_OP_SELECT: return flyi_node_select(n, w, get(d, i->a), get(d, i->b), get(d, i->c));
-  case FLYI_OP_ZEXT: case FLYI_OP_SEXT: case FLYI_OP_TRUNC:
+  case FLYI_OP_CONST:
+    return flyi_node_constant(n, w, flyi_sign_extend(w, (uint64_t)i->k));
+  case FLYI_OP_PARAM:
+    return flyi_node_constant(n, w, flyi_sign_extend(w, d->bound->slots[i->k]));
+  case FLYI_OP_COUNT:
+  case FLYI_OP_DIM:
+  case FLYI_OP_LOAD:
+    return read_buffer(d, i);
+  case FLYI_OP_TABLE:
+    return read_table(d, i);
+  case FLYI_OP_TOKEN_Q:
+  case FLYI_OP_TOKEN_KV:
+    return read_token(d, i);
+  case FLYI_OP_LEN_Q:
+  case FLYI_OP_LEN_KV:
+    return read_length(d, i);
+  case FLYI_OP_EQ:
+  case FLYI_OP_NE:
+  case FLYI_OP_SLT:
+  case FLYI_OP_SLE:
+  case FLYI_OP_ULT:
+  case FLYI_OP_ULE:
+    return compare(d, i);
+  case FLYI_OP_SELECT:
+    return flyi_node_select(n, w, get(d, i->a), get(d, i->b), get(d, i->c));
+  case FLYI_OP_ZEXT:
+  case FLYI_OP_SEXT:
+  case FLYI_OP_TRUNC:
     return flyi_node_convert(n, same[i->op], w, flyi_value_width(d->program, i->a), get(d, i->a));
-  case FLYI_OP_ABS: case FLYI_OP_POPCOUNT: case FLYI_OP_CTLZ: case FLYI_OP_CTTZ:
+  case FLYI_OP_ABS:
+  case FLYI_OP_POPCOUNT:
+  case FLYI_OP_CTLZ:
+  case FLYI_OP_CTTZ:
     return flyi_node_unary(n, same[i->op], w, get(d, i->a));
   default:
     if (same[i->op]) return flyi_node_binary(n, same[i->op], w, get(d, i->a), get(d, i->b));
@@ -184,7 +217,7 @@ static int32_t instruction(decoder *d, const flyi_instruction *i) {
   }
 }
 
-/* ---- control flow -------------------------------------------------------------------------------------------------------------- */
+/* ---- control flow ------------------------------------------------------------------------------------------------ */
 
 static void take(decoder *d, const flyi_edge *edge, int32_t condition) {
   int32_t phis = d->program->block[edge->target].phis;
@@ -206,7 +239,7 @@ static void answer(decoder *d, int32_t condition, int32_t value) {
 
 static void leave(decoder *d, const flyi_block *b, int32_t condition) {
   flyi_nodes *n = d->nodes;
-  const flyi_edge *edge = d->program->edge + b->edge;
+  const flyi_edge *edge = b->edges ? d->program->edge + b->edge : NULL;
   if (b->end == FLYI_END_JUMP) {
     take(d, edge, condition);
     return;
@@ -269,7 +302,8 @@ static bool too_much(const decoder *d, int limits) {
 
 /* Who is still waiting here may get any answer. */
 static void give_up(decoder *d, int32_t index) {
-  for (int32_t w = d->waiting[index]; w; w = d->way[w].next) answer(d, d->way[w].condition, flyi_node_unknown(d->nodes, 1));
+  for (int32_t w = d->waiting[index]; w; w = d->way[w].next)
+    answer(d, d->way[w].condition, flyi_node_unknown(d->nodes, 1));
   d->waiting[index] = 0;
 }
 
@@ -277,20 +311,24 @@ static void region(decoder *d, int32_t first, int32_t end, bool in_loop) {
   for (int32_t at = first; at < end && !d->nodes->failed;) {
     int32_t size = d->program->block[at].loop;
     if (!size || (in_loop && at == first)) {
-      if (too_much(d, 2)) give_up(d, at);
-      else block(d, at);
+      if (too_much(d, 2))
+        give_up(d, at);
+      else
+        block(d, at);
       at++;
       continue;
     }
     while (d->waiting[at] && !d->nodes->failed) {
-      if (too_much(d, 1)) give_up(d, at);
-      else region(d, at, at + size, true);
+      if (too_much(d, 1))
+        give_up(d, at);
+      else
+        region(d, at, at + size, true);
     }
     at += size;
   }
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 static bool start(decoder *d) {
   const flyi_program *p = d->program;
@@ -306,10 +344,12 @@ static bool start(decoder *d) {
   return true;
 }
 
-fly_status flyi_decode(const flyi_program *program, const fly_bound *bound, const fly_geometry *geometry, int64_t b, int64_t h,
-                       flyi_arrays *arrays, flyi_nodes *out, fly_error *error) {
-  flyi_box domain = {geometry->q_offset, geometry->q_offset + flyi_len_q(geometry, b) - 1, 0, flyi_len_kv(geometry, b) - 1};
-  decoder d = {.program = program, .bound = bound, .geometry = geometry, .b = b, .h = h, .arrays = arrays, .nodes = out};
+fly_status flyi_decode(const flyi_program *program, const fly_bound *bound, const fly_geometry *geometry, int64_t b,
+                       int64_t h, flyi_arrays *arrays, flyi_nodes *out, fly_error *error) {
+  flyi_box domain = {geometry->q_offset, geometry->q_offset + flyi_len_q(geometry, b) - 1, 0,
+                     flyi_len_kv(geometry, b) - 1};
+  decoder d = {
+      .program = program, .bound = bound, .geometry = geometry, .b = b, .h = h, .arrays = arrays, .nodes = out};
   flyi_nodes_init(out, domain);
   bool done = start(&d);
   if (done) {

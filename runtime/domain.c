@@ -68,8 +68,8 @@ static fly_status check_lengths(flyi_domain *d, fly_error *error) {
   }
   d->max_q = g->len_q, d->max_kv = g->len_kv;
   if (g->len_q < 0 || g->len_q > INT32_MAX || g->len_kv < 0 || g->len_kv > INT32_MAX)
-    return flyi_fail(error, FLY_ERROR_ARGUMENT, "lengths %" PRId64 ", %" PRId64 ": each must be 0 to 2^31 - 1", g->len_q,
-                     g->len_kv);
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "lengths %" PRId64 ", %" PRId64 ": each must be 0 to 2^31 - 1",
+                     g->len_q, g->len_kv);
   return FLY_OK;
 }
 
@@ -77,7 +77,8 @@ static fly_status check_offset(const flyi_domain *d, fly_error *error) {
   int64_t offset = d->geometry.q_offset;
   if (offset < INT32_MIN || offset > INT32_MAX - d->max_q)
     return flyi_fail(error, FLY_ERROR_ARGUMENT,
-                     "q_offset %" PRId64 " with %" PRId64 " query rows: positions do not fit 32 bits", offset, d->max_q);
+                     "q_offset %" PRId64 " with %" PRId64 " query rows: positions do not fit 32 bits", offset,
+                     d->max_q);
   return FLY_OK;
 }
 
@@ -89,8 +90,8 @@ static fly_status check_rows(const char *name, const fly_row_map *map, int64_t n
   if (all >= 0) return FLY_OK;
   int64_t r = 0;
   while (rows[r] >= 0) r++;
-  return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s: row %" PRId64 " of (batch %" PRId64 ", head %" PRId64 ") is %d", name, r,
-                   b, h, rows[r]);
+  return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s: row %" PRId64 " of (batch %" PRId64 ", head %" PRId64 ") is %d",
+                   name, r, b, h, rows[r]);
 }
 
 /* Checks a row map's entries, and hashes them: each distinct (b, h) once. A stride of a dimension of 1 has no meaning and is
@@ -105,8 +106,7 @@ static fly_status check_map(const char *name, fly_row_map *map, const fly_geomet
   if (g->batch <= 1) map->stride_batch = 0;
   if (g->heads <= 1) map->stride_head = 0;
   int64_t last_b, last_h, last;
-  if (map->stride_batch < 0 || map->stride_head < 0 ||
-      __builtin_mul_overflow(map->stride_batch, g->batch, &last_b) ||
+  if (map->stride_batch < 0 || map->stride_head < 0 || __builtin_mul_overflow(map->stride_batch, g->batch, &last_b) ||
       __builtin_mul_overflow(map->stride_head, g->heads, &last_h) || __builtin_add_overflow(last_b, last_h, &last) ||
       last > PTRDIFF_MAX / (int64_t)sizeof(int32_t) - n)
     return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s: strides %" PRId64 ", %" PRId64 " are negative or too large", name,

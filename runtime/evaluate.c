@@ -1,4 +1,5 @@
-/* evaluate.c: nodes over a box of pairs. This is the loop that building a map spends its time in: a few nanoseconds a node. */
+/* evaluate.c: nodes over a box of pairs. This is the loop that building a map spends its time in: a few nanoseconds
+ * a node. */
 #include "nodes.h"
 
 static inline flyi_interval affine(const flyi_node *i, const flyi_box *box) {
@@ -18,56 +19,99 @@ static flyi_interval join(const flyi_nodes *nodes, const flyi_node *i, const fly
   return r.lo > r.hi ? flyi_top(i->width) : r;
 }
 
-static inline flyi_interval negated(const flyi_node *i, flyi_interval truth) { return i->negate ? flyi_not(truth) : truth; }
+static inline flyi_interval negated(const flyi_node *i, flyi_interval truth) {
+  return i->negate ? flyi_not(truth) : truth;
+}
 
 static inline flyi_interval node_value(const flyi_nodes *nodes, const flyi_node *i, const flyi_interval *value,
                                        const flyi_box *box) {
   int w = i->width;
   flyi_interval x = value[i->a], y = value[i->b], d;
   switch ((flyi_node_op)i->op) {
-  case FLYI_NODE_UNKNOWN: return flyi_top(w);
-  case FLYI_NODE_CONSTANT: return (flyi_interval){i->k, i->k};
-  case FLYI_NODE_AFFINE: return affine(i, box);
-  case FLYI_NODE_NEGATIVE: d = affine(i, box); return flyi_truth(d.lo < 0, d.hi < 0);
-  case FLYI_NODE_ZERO: d = affine(i, box); return negated(i, flyi_truth(d.lo <= 0 && d.hi >= 0, d.lo == 0 && d.hi == 0));
-  case FLYI_NODE_ADD: return flyi_add(w, x, y);
-  case FLYI_NODE_SUB: return flyi_sub(w, x, y);
-  case FLYI_NODE_MUL: return flyi_mul(w, x, y);
-  case FLYI_NODE_UDIV: return flyi_udiv(w, x, y);
-  case FLYI_NODE_SDIV: return flyi_sdiv(w, x, y);
-  case FLYI_NODE_UREM: return flyi_urem(w, x, y);
-  case FLYI_NODE_SREM: return flyi_srem(w, x, y);
-  case FLYI_NODE_SHL: return flyi_shl(w, x, y);
-  case FLYI_NODE_LSHR: return flyi_lshr(w, x, y);
-  case FLYI_NODE_ASHR: return flyi_ashr(w, x, y);
-  case FLYI_NODE_AND: return flyi_and(w, x, y);
-  case FLYI_NODE_OR: return flyi_or(w, x, y);
-  case FLYI_NODE_XOR: return flyi_xor(w, x, y);
-  case FLYI_NODE_SMAX: return flyi_smax(x, y);
-  case FLYI_NODE_SMIN: return flyi_smin(x, y);
-  case FLYI_NODE_UMAX: return flyi_umax(w, x, y);
-  case FLYI_NODE_UMIN: return flyi_umin(w, x, y);
-  case FLYI_NODE_ABS: return flyi_abs(w, x);
-  case FLYI_NODE_POPCOUNT: return flyi_popcount(w, x);
-  case FLYI_NODE_CTLZ: return flyi_ctlz(w, x);
-  case FLYI_NODE_CTTZ: return flyi_cttz(w, x);
-  case FLYI_NODE_ZEXT: return flyi_zext(i->from, x);
-  case FLYI_NODE_SEXT: return flyi_sext(i->from, x);
-  case FLYI_NODE_TRUNC: return flyi_trunc(w, x);
-  case FLYI_NODE_EQUAL: return negated(i, flyi_equal(x, y));
-  case FLYI_NODE_LESS: return negated(i, flyi_less(x, y));
-  case FLYI_NODE_BELOW: return negated(i, flyi_below(i->from, x, y));
-  case FLYI_NODE_NOT: return flyi_not(x);
-  case FLYI_NODE_SELECT: return x.lo ? y : !x.hi ? value[i->c] : flyi_hull(y, value[i->c]);
-  case FLYI_NODE_JOIN: return join(nodes, i, value);
-  case FLYI_NODE_ROUND: return flyi_round_down(x, i->k);
-  case FLYI_NODE_LOAD: return flyi_pyramid_range(nodes->array[i->c], x);
-  case FLYI_NODE_LOAD_BOX: return flyi_mip_range(nodes->mip[i->c], x, y);
+  case FLYI_NODE_UNKNOWN:
+    return flyi_top(w);
+  case FLYI_NODE_CONSTANT:
+    return (flyi_interval){i->k, i->k};
+  case FLYI_NODE_AFFINE:
+    return affine(i, box);
+  case FLYI_NODE_NEGATIVE:
+    d = affine(i, box);
+    return flyi_truth(d.lo < 0, d.hi < 0);
+  case FLYI_NODE_ZERO:
+    d = affine(i, box);
+    return negated(i, flyi_truth(d.lo <= 0 && d.hi >= 0, d.lo == 0 && d.hi == 0));
+  case FLYI_NODE_ADD:
+    return flyi_add(w, x, y);
+  case FLYI_NODE_SUB:
+    return flyi_sub(w, x, y);
+  case FLYI_NODE_MUL:
+    return flyi_mul(w, x, y);
+  case FLYI_NODE_UDIV:
+    return flyi_udiv(w, x, y);
+  case FLYI_NODE_SDIV:
+    return flyi_sdiv(w, x, y);
+  case FLYI_NODE_UREM:
+    return flyi_urem(w, x, y);
+  case FLYI_NODE_SREM:
+    return flyi_srem(w, x, y);
+  case FLYI_NODE_SHL:
+    return flyi_shl(w, x, y);
+  case FLYI_NODE_LSHR:
+    return flyi_lshr(w, x, y);
+  case FLYI_NODE_ASHR:
+    return flyi_ashr(w, x, y);
+  case FLYI_NODE_AND:
+    return flyi_and(w, x, y);
+  case FLYI_NODE_OR:
+    return flyi_or(w, x, y);
+  case FLYI_NODE_XOR:
+    return flyi_xor(w, x, y);
+  case FLYI_NODE_SMAX:
+    return flyi_smax(x, y);
+  case FLYI_NODE_SMIN:
+    return flyi_smin(x, y);
+  case FLYI_NODE_UMAX:
+    return flyi_umax(w, x, y);
+  case FLYI_NODE_UMIN:
+    return flyi_umin(w, x, y);
+  case FLYI_NODE_ABS:
+    return flyi_abs(w, x);
+  case FLYI_NODE_POPCOUNT:
+    return flyi_popcount(w, x);
+  case FLYI_NODE_CTLZ:
+    return flyi_ctlz(w, x);
+  case FLYI_NODE_CTTZ:
+    return flyi_cttz(w, x);
+  case FLYI_NODE_ZEXT:
+    return flyi_zext(i->from, x);
+  case FLYI_NODE_SEXT:
+    return flyi_sext(i->from, x);
+  case FLYI_NODE_TRUNC:
+    return flyi_trunc(w, x);
+  case FLYI_NODE_EQUAL:
+    return negated(i, flyi_equal(x, y));
+  case FLYI_NODE_LESS:
+    return negated(i, flyi_less(x, y));
+  case FLYI_NODE_BELOW:
+    return negated(i, flyi_below(i->from, x, y));
+  case FLYI_NODE_NOT:
+    return flyi_not(x);
+  case FLYI_NODE_SELECT:
+    return x.lo ? y : !x.hi ? value[i->c] : flyi_hull(y, value[i->c]);
+  case FLYI_NODE_JOIN:
+    return join(nodes, i, value);
+  case FLYI_NODE_ROUND:
+    return flyi_round_down(x, i->k);
+  case FLYI_NODE_LOAD:
+    return flyi_pyramid_range(nodes->array[i->c], x);
+  case FLYI_NODE_LOAD_BOX:
+    return flyi_mip_range(nodes->mip[i->c], x, y);
   }
   return flyi_top(w);
 }
 
-flyi_interval flyi_node_value(const flyi_nodes *nodes, const flyi_node *node, const flyi_interval *value, const flyi_box *box) {
+flyi_interval flyi_node_value(const flyi_nodes *nodes, const flyi_node *node, const flyi_interval *value,
+                              const flyi_box *box) {
   return node_value(nodes, node, value, box);
 }
 

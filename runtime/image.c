@@ -182,20 +182,30 @@ static bool is_name(const char *text) {
 /* A parameter's slot holds its type's value and nothing beside it. */
 static bool is_value(uint32_t type, uint64_t value) {
   switch (type) {
-  case FLY_F32: case FLY_U32: return value <= UINT32_MAX;
-  case FLY_I8: return (int64_t)value == (int8_t)value;
-  case FLY_I16: return (int64_t)value == (int16_t)value;
-  case FLY_I32: return (int64_t)value == (int32_t)value;
-  case FLY_U8: return value <= UINT8_MAX;
-  case FLY_U16: return value <= UINT16_MAX;
-  case FLY_BOOL: return value <= 1;
-  default: return true;
+  case FLY_F32:
+  case FLY_U32:
+    return value <= UINT32_MAX;
+  case FLY_I8:
+    return (int64_t)value == (int8_t)value;
+  case FLY_I16:
+    return (int64_t)value == (int16_t)value;
+  case FLY_I32:
+    return (int64_t)value == (int32_t)value;
+  case FLY_U8:
+    return value <= UINT8_MAX;
+  case FLY_U16:
+    return value <= UINT16_MAX;
+  case FLY_BOOL:
+    return value <= 1;
+  default:
+    return true;
   }
 }
 
 static bool is_kernel(const fixed *f) {
   if (f->kernel_type == FLY_TYPE_NONE) return f->head_dim == 0 && f->value_dim == 0 && f->kernel_target == 0;
-  return f->kernel_type <= FLY_BF16 && f->head_dim >= 1 && f->head_dim <= 256 && f->value_dim >= 1 && f->value_dim <= 256;
+  return f->kernel_type <= FLY_BF16 && f->head_dim >= 1 && f->head_dim <= 256 && f->value_dim >= 1 &&
+         f->value_dim <= 256;
 }
 
 static fly_status read_fixed(const flyi_section sections[SECTIONS], fixed *f, fly_error *error) {
@@ -214,7 +224,8 @@ static fly_status read_fixed(const flyi_section sections[SECTIONS], fixed *f, fl
 }
 
 /* Arrays and strings are copied to one block, so that they are aligned and outlive the bytes. */
-static fly_status allocate(const fixed *f, flyi_section strings, flyi_image *out, flyi_section *copied, fly_error *error) {
+static fly_status allocate(const fixed *f, flyi_section strings, flyi_image *out, flyi_section *copied,
+                           fly_error *error) {
   size_t parameters = f->parameter_count * sizeof *out->parameters, buffers = f->buffer_count * sizeof *out->buffers;
   char *memory = flyi_alloc(parameters + buffers + strings.size, 1);
   if (!memory) return flyi_no_memory(error);

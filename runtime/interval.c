@@ -1,7 +1,7 @@
 /* interval.c: the transfer functions that are not a line each. */
 #include "interval.h"
 
-/* ---- wrap-around, unsigned views -------------------------------------------------------------------------------------- */
+/* ---- wrap-around, unsigned views --------------------------------------------------------------------------------- */
 
 flyi_interval flyi_wrap(int w, flyi_int128 lo, flyi_int128 hi) {
   flyi_int128 least = flyi_least(w), greatest = flyi_greatest(w), period = (flyi_int128)1 << w;
@@ -28,7 +28,7 @@ static flyi_interval from_unsigned(int w, range u) {
   return flyi_top(w);
 }
 
-/* ---- products and quotients -------------------------------------------------------------------------------------------- */
+/* ---- products and quotients -------------------------------------------------------------------------------------- */
 
 static flyi_interval corners(int w, flyi_int128 a, flyi_int128 b, flyi_int128 c, flyi_int128 d) {
   flyi_int128 lo = a < b ? a : b, hi = a > b ? a : b, lo2 = c < d ? c : d, hi2 = c > d ? c : d;
@@ -87,7 +87,7 @@ flyi_interval flyi_urem(int w, flyi_interval a, flyi_interval b) {
   return from_unsigned(w, (range){0, x.hi < d.hi - 1 ? x.hi : d.hi - 1});
 }
 
-/* ---- shifts -------------------------------------------------------------------------------------------------------------- */
+/* ---- shifts ------------------------------------------------------------------------------------------------------ */
 
 /* The counts that are defined; false where there is none. */
 static bool counts(int w, flyi_interval *count) {
@@ -113,7 +113,7 @@ flyi_interval flyi_ashr(int w, flyi_interval a, flyi_interval count) {
   return (flyi_interval){a.lo >> (a.lo < 0 ? count.lo : count.hi), a.hi >> (a.hi < 0 ? count.hi : count.lo)};
 }
 
-/* ---- bits ---------------------------------------------------------------------------------------------------------------- */
+/* ---- bits -------------------------------------------------------------------------------------------------------- */
 
 flyi_bits flyi_bits_of(flyi_interval a) { /* lo and hi share a prefix; what follows is open */
   uint64_t differ = (uint64_t)a.lo ^ (uint64_t)a.hi, open = differ ? ~0ull >> __builtin_clzll(differ) : 0;
@@ -164,7 +164,8 @@ flyi_interval flyi_xor(int w, flyi_interval a, flyi_interval b) {
 
 static int set(uint64_t x) { return __builtin_popcountll(x); }
 
-/* Exact over lo .. hi: an extreme shares a prefix with a bound, differs from it in one bit, and is all 0 or all 1 below. */
+/* Exact over lo .. hi: an extreme shares a prefix with a bound, differs from it in one bit, and is all 0 or all 1
+ * below. */
 flyi_interval flyi_popcount(int w, flyi_interval a) {
   range u = to_unsigned(w, a);
   int least = set(u.lo) < set(u.hi) ? set(u.lo) : set(u.hi), most = set(u.lo) > set(u.hi) ? set(u.lo) : set(u.hi);
@@ -192,7 +193,7 @@ flyi_interval flyi_cttz(int w, flyi_interval a) {
   return from_unsigned(w, (range){0, u.lo ? w - 1 : w});
 }
 
-/* ---- the rest ------------------------------------------------------------------------------------------------------------ */
+/* ---- the rest ---------------------------------------------------------------------------------------------------- */
 
 flyi_interval flyi_umax(int w, flyi_interval a, flyi_interval b) {
   range x = to_unsigned(w, a), y = to_unsigned(w, b);

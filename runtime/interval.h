@@ -1,7 +1,8 @@
-/* interval.h: what is known of an integer of w bits (1 to 64): it lies in [lo, hi], read as a signed number; a single bit is
- * 0 or 1, so that its interval is a three-valued truth. Each function below gives the interval of an operation's result from
- * its operands' (a transfer function): it holds every value that the operation can give, and where the operands are single
- * values, exactly one. Results that LLVM leaves undefined (x / 0, a shift by w or more) may be anything.
+/* interval.h: what is known of an integer of w bits (1 to 64): it lies in [lo, hi], read as a signed number; a
+ * single bit is 0 or 1, so that its interval is a three-valued truth. Each function below gives the interval of an
+ * operation's result from its operands' (a transfer function): it holds every value that the operation can give, and
+ * where the operands are single values, exactly one. Results that LLVM leaves undefined (x / 0, a shift by w or
+ * more) may be anything.
  *
  * Input and output of every function: intervals within the width. No state. */
 #ifndef FLYMASK_INTERVAL_H
@@ -92,9 +93,7 @@ flyi_interval flyi_trunc(int w, flyi_interval a);
 static inline flyi_interval flyi_equal(flyi_interval a, flyi_interval b) {
   return flyi_truth(a.lo <= b.hi && b.lo <= a.hi, a.lo == b.hi && a.hi == b.lo);
 }
-static inline flyi_interval flyi_less(flyi_interval a, flyi_interval b) {
-  return flyi_truth(a.lo < b.hi, a.hi < b.lo);
-}
+static inline flyi_interval flyi_less(flyi_interval a, flyi_interval b) { return flyi_truth(a.lo < b.hi, a.hi < b.lo); }
 flyi_interval flyi_below(int w, flyi_interval a, flyi_interval b); /* unsigned less */
 
 /* x - x % k, for k > 0. */

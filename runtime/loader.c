@@ -43,7 +43,9 @@ static fly_status bad(fly_error *error, const char *what) {
 
 /* ---- the file's parts ------------------------------------------------------------------------------------------------- */
 
-static bool inside(const object *o, uint64_t offset, uint64_t size) { return offset <= o->size && size <= o->size - offset; }
+static bool inside(const object *o, uint64_t offset, uint64_t size) {
+  return offset <= o->size && size <= o->size - offset;
+}
 
 static fly_status read_header(object *o, fly_error *error) {
   Elf64_Ehdr h;
@@ -61,7 +63,8 @@ static fly_status read_header(object *o, fly_error *error) {
     const Elf64_Shdr *s = &o->sections[i];
     if (s->sh_type != SHT_NOBITS && !inside(o, s->sh_offset, s->sh_size)) return bad(error, "a section's place");
     if (s->sh_type != SHT_SYMTAB) continue;
-    if (o->symbols || s->sh_entsize != sizeof(Elf64_Sym) || s->sh_size % sizeof(Elf64_Sym)) return bad(error, "symbols");
+    if (o->symbols || s->sh_entsize != sizeof(Elf64_Sym) || s->sh_size % sizeof(Elf64_Sym))
+      return bad(error, "symbols");
     o->symbols = i;
   }
   if (!o->symbols) return bad(error, "no symbols");
@@ -133,7 +136,8 @@ static fly_status map_sections(object *o, fly_error *error) {
   if (base == MAP_FAILED) return flyi_no_memory(error);
   o->base = base;
   for (int i = 1; i < o->section_count; i++)
-    if (o->place[i] != SIZE_MAX) memcpy(o->base + o->place[i], o->data + o->sections[i].sh_offset, o->sections[i].sh_size);
+    if (o->place[i] != SIZE_MAX)
+      memcpy(o->base + o->place[i], o->data + o->sections[i].sh_offset, o->sections[i].sh_size);
   for (int i = 0; i < EXTERNALS; i++) write_stub(o->base + o->stubs + i * STUB, i);
   return FLY_OK;
 }

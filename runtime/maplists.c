@@ -4,7 +4,7 @@
 
 #include "survey.h"
 
-/* ---- the transpose ---------------------------------------------------------------------------------------------------------- */
+/* ---- the transpose ----------------------------------------------------------------------------------------------- */
 
 /* The runs of one row, read column by column: tiles [.., until) are of `kind`. */
 typedef struct cursor {
@@ -17,7 +17,7 @@ static void advance(cursor *c) {
   bool inside = c->run < c->end && c->run->first <= c->until;
   c->kind = inside ? (fly_tile_kind)c->run->kind : FLY_EMPTY;
   c->until = inside ? c->run->first + c->run->count : c->run < c->end ? c->run->first : c->columns;
-  c->run += inside;
+  if (inside) c->run++;
 }
 
 static cursor open_row(const flyi_plane *p, int64_t row) {
@@ -26,8 +26,9 @@ static cursor open_row(const flyi_plane *p, int64_t row) {
   return c;
 }
 
-/* Goes down the rows. Where a row differs from the one above, columns end a run and begin another; nothing else costs time.
- * Without `runs` it counts the runs of column c in next[c]; with them, it writes the next one to runs[next[c]++]. */
+/* Goes down the rows. Where a row differs from the one above, columns end a run and begin another; nothing else
+ * costs time. Without `runs` it counts the runs of column c in next[c]; with them, it writes the next one to
+ * runs[next[c]++]. */
 static void sweep(const flyi_plane *p, int32_t *since, int64_t *next, fly_run *runs) {
   for (int32_t row = 0; row <= p->rows; row++) {
     cursor above = open_row(p, (int64_t)row - 1), here = open_row(p, row);
@@ -89,7 +90,7 @@ fly_status fly_map_transpose(fly_map *map, fly_error *error) {
   return t.failed ? flyi_no_memory(error) : FLY_OK; /* another thread was first */
 }
 
-/* ---- lists ------------------------------------------------------------------------------------------------------------------ */
+/* ---- lists ------------------------------------------------------------------------------------------------------- */
 
 void fly_map_lists_free(fly_map_lists *lists) {
   if (!lists) return;
@@ -134,14 +135,15 @@ fly_status fly_map_expand(const fly_map *map, fly_order order, fly_map_lists *ou
   out->full_index = flyi_grow(NULL, out->full_start[lists], sizeof *out->full_index);
   if (!out->index || !out->full_index) goto no_memory;
   for (int64_t r = 0; r < lists; r++)
-    write_row(&planes[map->plane_of[r / rows]], r % rows, out->index + out->start[r], out->full_index + out->full_start[r]);
+    write_row(&planes[map->plane_of[r / rows]], r % rows, out->index + out->start[r],
+              out->full_index + out->full_start[r]);
   return FLY_OK;
 no_memory:
   fly_map_lists_free(out);
   return flyi_no_memory(error);
 }
 
-/* ---- pairs ------------------------------------------------------------------------------------------------------------------ */
+/* ---- pairs ------------------------------------------------------------------------------------------------------- */
 
 typedef struct counting {
   const flyi_plane *plane;
@@ -162,7 +164,8 @@ static void count_pairs(void *context, int64_t row, int worker) {
     int64_t kv0 = run->first * s->tile_kv, kv1 = least((run->first + (int64_t)run->count) * s->tile_kv, s->len_kv);
     int64_t seen = (q1 - q0) * (kv1 - kv0);
     if (run->kind == FLY_PARTIAL)
-      seen = flyi_visible_pairs(s, &c->scratch[worker], &(flyi_box){q0 + s->q_offset, q1 + s->q_offset - 1, kv0, kv1 - 1});
+      seen = flyi_visible_pairs(s, &c->scratch[worker],
+                                &(flyi_box){q0 + s->q_offset, q1 + s->q_offset - 1, kv0, kv1 - 1});
     if (seen < 0) c->unknown = true;
     pairs += seen;
   }
@@ -183,7 +186,9 @@ static fly_status plane_pairs(const fly_map *map, int32_t plane, int64_t item, i
   while (!status && ok && ready < workers) ok = flyi_scratch_create(&c.scratch[ready++], &single.survey, 1);
   if (!status && !ok) status = flyi_no_memory(error);
   if (!status) flyi_parallel(&threads, c.plane->rows, count_pairs, &c);
-  if (c.unknown) status = flyi_fail(error, FLY_ERROR_UNSUPPORTED, "the image has no code, and its analysis does not know every pair");
+  if (c.unknown)
+    status = flyi_fail(error, FLY_ERROR_UNSUPPORTED,
+                       "the image has no code, and its analysis does not know every pair");
   while (ready > 0) flyi_scratch_free(&c.scratch[--ready]);
   free(c.scratch);
   flyi_single_close(&single);

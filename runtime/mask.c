@@ -106,14 +106,22 @@ typedef struct range {
 
 static range range_of(fly_type type) {
   switch (type) {
-  case FLY_I8: return (range){INT8_MIN, INT8_MAX};
-  case FLY_I16: return (range){INT16_MIN, INT16_MAX};
-  case FLY_I32: return (range){INT32_MIN, INT32_MAX};
-  case FLY_I64: return (range){INT64_MIN, INT64_MAX};
-  case FLY_U8: return (range){0, UINT8_MAX};
-  case FLY_U16: return (range){0, UINT16_MAX};
-  case FLY_U32: return (range){0, UINT32_MAX};
-  default: return (range){0, type == FLY_BOOL};
+  case FLY_I8:
+    return (range){INT8_MIN, INT8_MAX};
+  case FLY_I16:
+    return (range){INT16_MIN, INT16_MAX};
+  case FLY_I32:
+    return (range){INT32_MIN, INT32_MAX};
+  case FLY_I64:
+    return (range){INT64_MIN, INT64_MAX};
+  case FLY_U8:
+    return (range){0, UINT8_MAX};
+  case FLY_U16:
+    return (range){0, UINT16_MAX};
+  case FLY_U32:
+    return (range){0, UINT32_MAX};
+  default:
+    return (range){0, type == FLY_BOOL};
   }
 }
 
@@ -134,12 +142,14 @@ fly_status flyi_parameter_slot(const flyi_parameter *parameter, const fly_arg *a
   const char *name = parameter->name;
   fly_type type = parameter->type;
   if (arg->kind == FLY_ARG_BUFFER)
-    return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s is a parameter of type %s, not a buffer", name, fly_type_name(type));
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s is a parameter of type %s, not a buffer", name,
+                     fly_type_name(type));
   if (type == FLY_F32 || type == FLY_F64) {
     double value = arg->kind == FLY_ARG_REAL ? arg->real : (double)arg->integer;
     /* An integer is taken where it is exactly a double: 2^63 is excluded because casting it back would overflow. */
     if (arg->kind == FLY_ARG_INTEGER && (value == 0x1p63 || (int64_t)value != arg->integer))
-      return flyi_fail(error, FLY_ERROR_ARGUMENT, "parameter %s: %" PRId64 " is not exactly a double", name, arg->integer);
+      return flyi_fail(error, FLY_ERROR_ARGUMENT, "parameter %s: %" PRId64 " is not exactly a double", name,
+                       arg->integer);
     return real_slot(name, type, value, slot, error);
   }
   if (arg->kind == FLY_ARG_REAL)
@@ -183,13 +193,14 @@ static fly_status unknown_name(const flyi_image *image, const char *name, fly_er
                    *known ? known : "none");
 }
 
-static fly_status bind_parameter(const flyi_parameter *parameter, const fly_arg *arg, uint64_t *slot, fly_error *error) {
+static fly_status bind_parameter(const flyi_parameter *parameter, const fly_arg *arg, uint64_t *slot,
+                                 fly_error *error) {
   uint64_t value;
   fly_status status = flyi_parameter_slot(parameter, arg, &value, error);
   if (status) return status;
   if (parameter->baked && value != parameter->value)
-    return flyi_fail(error, FLY_ERROR_ARGUMENT, "parameter %s was baked into the code with another value; compile again",
-                     parameter->name);
+    return flyi_fail(error, FLY_ERROR_ARGUMENT,
+                     "parameter %s was baked into the code with another value; compile again", parameter->name);
   *slot = value;
   return FLY_OK;
 }
@@ -273,8 +284,9 @@ fly_status fly_mask_bind(fly_mask *mask, const fly_arg *args, int count, fly_bou
     if ((status = bind_arg(bound, &args[i], given, error))) goto done;
   for (int i = 0; i < buffers; i++)
     if (!bound->buffers[i]) {
-      status = flyi_fail(error, FLY_ERROR_ARGUMENT, "buffer %s (%s, rank %d) of %s is not given", image->buffers[i].name,
-                         fly_type_name(image->buffers[i].type), image->buffers[i].rank, image->name);
+      status = flyi_fail(error, FLY_ERROR_ARGUMENT, "buffer %s (%s, rank %d) of %s is not given",
+                         image->buffers[i].name, fly_type_name(image->buffers[i].type), image->buffers[i].rank,
+                         image->name);
       goto done;
     }
   if ((status = finish(bound, error))) goto done;

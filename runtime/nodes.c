@@ -1,5 +1,5 @@
-/* nodes.c: the store of nodes: finding equal ones, folding constants, dropping and ordering at the end. simplify.c has the
- * rules by which nodes are made. */
+/* nodes.c: the store of nodes: finding equal ones, folding constants, dropping and ordering at the end. simplify.c
+ * has the rules by which nodes are made. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ void flyi_nodes_free(flyi_nodes *n) {
   *n = (flyi_nodes){0};
 }
 
-/* ---- adding -------------------------------------------------------------------------------------------------------------- */
+/* ---- adding ------------------------------------------------------------------------------------------------------ */
 
 /* Grows *array; on failure it stays, and nodes->failed is set. */
 static bool grow(flyi_nodes *n, void *array, int32_t capacity, size_t size) {
@@ -81,8 +81,7 @@ static bool rehash(flyi_nodes *n) {
 int32_t flyi_node_intern(flyi_nodes *n, flyi_node node) {
   if (n->failed) return 0;
   flyi_interval range = flyi_node_value(n, &node, n->range, &n->domain);
-  if (flyi_is_point(range) && node.op != FLYI_NODE_CONSTANT)
-    return flyi_node_constant(n, node.width, range.lo);
+  if (flyi_is_point(range) && node.op != FLYI_NODE_CONSTANT) return flyi_node_constant(n, node.width, range.lo);
   if (2 * n->count >= n->slots && !rehash(n)) return 0;
   uint64_t at = key(n, &node);
   for (; n->slot[at & (n->slots - 1)]; at++) {
@@ -125,7 +124,7 @@ int32_t flyi_node_join_pairs(flyi_nodes *n, int width, const int32_t *pairs, int
   return j;
 }
 
-/* ---- arrays -------------------------------------------------------------------------------------------------------------- */
+/* ---- arrays ------------------------------------------------------------------------------------------------------ */
 
 int32_t flyi_nodes_array(flyi_nodes *n, flyi_pyramid *array) {
   for (int32_t i = 0; i < n->arrays; i++)
@@ -143,7 +142,7 @@ int32_t flyi_nodes_mip(flyi_nodes *n, const flyi_mip *mip) {
   return n->mips++;
 }
 
-/* ---- sealing ------------------------------------------------------------------------------------------------------------- */
+/* ---- sealing ----------------------------------------------------------------------------------------------------- */
 
 /* Calls visit on each operand of a node. */
 static void operands(flyi_nodes *n, flyi_node *i, void (*visit)(int32_t *operand, int32_t *map), int32_t *map) {
@@ -159,9 +158,10 @@ static void operands(flyi_nodes *n, flyi_node *i, void (*visit)(int32_t *operand
 static void mark(int32_t *operand, int32_t *live) { live[*operand] = 1; }
 static void rename_operand(int32_t *operand, int32_t *to) { *operand = to[*operand]; }
 
-/* Copies the live nodes of one class behind the others; number[j] becomes the new number of node j. Operands stand before
- * their users, so theirs are known. */
-static int32_t keep_class(flyi_nodes *n, uint8_t depends, flyi_node *node, int32_t *arg, int32_t *number, int32_t kept) {
+/* Copies the live nodes of one class behind the others; number[j] becomes the new number of node j. Operands stand
+ * before their users, so theirs are known. */
+static int32_t keep_class(flyi_nodes *n, uint8_t depends, flyi_node *node, int32_t *arg, int32_t *number,
+                          int32_t kept) {
   for (int32_t j = 1; j < n->count; j++) {
     flyi_node i = n->node[j];
     if (!number[j] || n->depends[j] != depends) continue;

@@ -1,9 +1,9 @@
-/* nodes.h: a mask as expressions of q and kv alone, for one (b, h), lengths, parameters and buffers: what decode.c makes of a
- * program, and what is evaluated over tiles.
+/* nodes.h: a mask as expressions of q and kv alone, for one (b, h), lengths, parameters and buffers: what decode.c
+ * makes of a program, and what is evaluated over tiles.
  *
- * Nodes are shared (an expression occurs once) and folded: what is constant over the whole domain is a constant, a sum of q, kv
- * and constants that cannot wrap there is one affine node, and signed replaces unsigned where no operand is negative. So a
- * verdict holds only inside the domain q x kv that the nodes were made for.
+ * Nodes are shared (an expression occurs once) and folded: what is constant over the whole domain is a constant, a
+ * sum of q, kv and constants that cannot wrap there is one affine node, and signed replaces unsigned where no
+ * operand is negative. So a verdict holds only inside the domain q x kv that the nodes were made for.
  *
  * After flyi_nodes_seal they stand in order of what they depend on: constants, q alone, kv alone, both. */
 #ifndef FLYMASK_NODES_H
@@ -19,18 +19,39 @@ typedef enum flyi_node_op {
   FLYI_NODE_AFFINE,   /* q Q + kv KV + k, which does not wrap */
   FLYI_NODE_NEGATIVE, /* q Q + kv KV + k < 0 */
   FLYI_NODE_ZERO,     /* q Q + kv KV + k == 0 */
-  FLYI_NODE_ADD, FLYI_NODE_SUB, FLYI_NODE_MUL, FLYI_NODE_UDIV, FLYI_NODE_SDIV, FLYI_NODE_UREM, FLYI_NODE_SREM,
-  FLYI_NODE_SHL, FLYI_NODE_LSHR, FLYI_NODE_ASHR, FLYI_NODE_AND, FLYI_NODE_OR, FLYI_NODE_XOR,
-  FLYI_NODE_SMAX, FLYI_NODE_SMIN, FLYI_NODE_UMAX, FLYI_NODE_UMIN,
-  FLYI_NODE_ABS, FLYI_NODE_POPCOUNT, FLYI_NODE_CTLZ, FLYI_NODE_CTTZ,
-  FLYI_NODE_ZEXT, FLYI_NODE_SEXT, FLYI_NODE_TRUNC, /* from: the operand's width */
-  FLYI_NODE_EQUAL, FLYI_NODE_LESS, FLYI_NODE_BELOW, /* of operands `from` bits wide; BELOW is unsigned */
-  FLYI_NODE_NOT,      /* of a bit */
-  FLYI_NODE_SELECT,   /* a ? b : c */
-  FLYI_NODE_JOIN,     /* k pairs (condition, value) at arg[c], of which exactly one condition holds */
-  FLYI_NODE_ROUND,    /* a - a % k */
-  FLYI_NODE_LOAD,     /* array c at index a */
-  FLYI_NODE_LOAD_BOX  /* table c at row a, column b */
+  FLYI_NODE_ADD,
+  FLYI_NODE_SUB,
+  FLYI_NODE_MUL,
+  FLYI_NODE_UDIV,
+  FLYI_NODE_SDIV,
+  FLYI_NODE_UREM,
+  FLYI_NODE_SREM,
+  FLYI_NODE_SHL,
+  FLYI_NODE_LSHR,
+  FLYI_NODE_ASHR,
+  FLYI_NODE_AND,
+  FLYI_NODE_OR,
+  FLYI_NODE_XOR,
+  FLYI_NODE_SMAX,
+  FLYI_NODE_SMIN,
+  FLYI_NODE_UMAX,
+  FLYI_NODE_UMIN,
+  FLYI_NODE_ABS,
+  FLYI_NODE_POPCOUNT,
+  FLYI_NODE_CTLZ,
+  FLYI_NODE_CTTZ,
+  FLYI_NODE_ZEXT,
+  FLYI_NODE_SEXT,
+  FLYI_NODE_TRUNC, /* from: the operand's width */
+  FLYI_NODE_EQUAL,
+  FLYI_NODE_LESS,
+  FLYI_NODE_BELOW,   /* of operands `from` bits wide; BELOW is unsigned */
+  FLYI_NODE_NOT,     /* of a bit */
+  FLYI_NODE_SELECT,  /* a ? b : c */
+  FLYI_NODE_JOIN,    /* k pairs (condition, value) at arg[c], of which exactly one condition holds */
+  FLYI_NODE_ROUND,   /* a - a % k */
+  FLYI_NODE_LOAD,    /* array c at index a */
+  FLYI_NODE_LOAD_BOX /* table c at row a, column b */
 } flyi_node_op;
 
 typedef struct flyi_node {
@@ -54,23 +75,23 @@ typedef struct flyi_nodes {
   flyi_interval *range; /* over the domain */
   uint8_t *depends;     /* FLYI_ON_... */
   int32_t count, capacity;
-  int32_t answer;       /* the mask */
+  int32_t answer;                   /* the mask */
   int32_t constants, q_end, kv_end; /* when sealed: [0, constants), [.., q_end), [.., kv_end), [.., count) */
-  bool unknown;         /* when sealed: some node is unknown */
+  bool unknown;                     /* when sealed: some node is unknown */
   int32_t *arg;
   int32_t args, arg_capacity;
-  int32_t *slot;        /* a hash table of nodes, 0: free */
+  int32_t *slot; /* a hash table of nodes, 0: free */
   int32_t slots;
   flyi_pyramid **array; /* borrowed */
   const flyi_mip **mip;
   int32_t arrays, mips;
-  bool failed;          /* memory was short: everything is void */
+  bool failed; /* memory was short: everything is void */
 } flyi_nodes;
 
 /* At most so many: beyond, evaluating costs more than asking the compiled mask. */
 enum { FLYI_NODE_LIMIT = 4096 };
 
-/* ---- making (nodes.c, simplify.c). All return a node, which is 0 where memory is short --------------------------------- */
+/* ---- making (nodes.c, simplify.c). All return a node, which is 0 where memory is short --------------------------- */
 
 void flyi_nodes_init(flyi_nodes *nodes, flyi_box domain);
 void flyi_nodes_free(flyi_nodes *nodes);
@@ -103,14 +124,15 @@ bool flyi_nodes_seal(flyi_nodes *nodes) FLYI_MUST_CHECK;
 bool flyi_nodes_equal(const flyi_nodes *a, const flyi_nodes *b);
 flyi_hash flyi_nodes_hash(const flyi_nodes *nodes);
 
-/* ---- evaluating (evaluate.c) --------------------------------------------------------------------------------------------- */
+/* ---- evaluating (evaluate.c) ------------------------------------------------------------------------------------- */
 
 /* The value of one node over a box, from those of its operands. */
-flyi_interval flyi_node_value(const flyi_nodes *nodes, const flyi_node *node, const flyi_interval *value, const flyi_box *box);
+flyi_interval flyi_node_value(const flyi_nodes *nodes, const flyi_node *node, const flyi_interval *value,
+                              const flyi_box *box);
 /* value[from .. to - 1]. */
 void flyi_nodes_evaluate(const flyi_nodes *nodes, int32_t from, int32_t to, const flyi_box *box, flyi_interval *value);
 
-/* ---- decoding (decode.c) ------------------------------------------------------------------------------------------------- */
+/* ---- decoding (decode.c) ----------------------------------------------------------------------------------------- */
 
 /* Pyramids of tables and row maps, shared by the nodes of one map. Thread-safe. */
 typedef struct flyi_arrays {
@@ -118,9 +140,9 @@ typedef struct flyi_arrays {
 } flyi_arrays;
 void flyi_arrays_free(flyi_arrays *arrays);
 
-/* Decodes a program for (b, h) of the geometry, whose lengths there are not 0. Loops are unrolled while their condition is
- * decided by constants; where that takes too many nodes, the mask is unknown there, which is sound. */
-fly_status flyi_decode(const flyi_program *program, const fly_bound *bound, const fly_geometry *geometry, int64_t b, int64_t h,
-                       flyi_arrays *arrays, flyi_nodes *out, fly_error *error);
+/* Decodes a program for (b, h) of the geometry, whose lengths there are not 0. Loops are unrolled while their
+ * condition is decided by constants; where that takes too many nodes, the mask is unknown there, which is sound. */
+fly_status flyi_decode(const flyi_program *program, const fly_bound *bound, const fly_geometry *geometry, int64_t b,
+                       int64_t h, flyi_arrays *arrays, flyi_nodes *out, fly_error *error);
 
 #endif

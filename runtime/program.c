@@ -1,7 +1,7 @@
 /* program.c: mask programs in memory, and writing them as bytes. program_parse.c reads them.
  *
- * The bytes: "FLYP", then numbers of 7 bits a byte, the lowest first, the top bit set on all but the last (LEB128); signed
- * ones with the sign in the lowest bit. In order:
+ * The bytes: "FLYP", then numbers of 7 bits a byte, the lowest first, the top bit set on all but the last (LEB128);
+ * signed ones with the sign in the lowest bit. In order:
  *
  *     version, reads
  *     tables:  number; for each: bytes of an element, elements, the elements (little-endian)
@@ -17,13 +17,28 @@
 
 int flyi_op_operands(flyi_op op) {
   switch (op) {
-  case FLYI_OP_UNKNOWN: case FLYI_OP_PHI: case FLYI_OP_CONST: case FLYI_OP_PARAM: case FLYI_OP_COUNT: case FLYI_OP_DIM:
+  case FLYI_OP_UNKNOWN:
+  case FLYI_OP_PHI:
+  case FLYI_OP_CONST:
+  case FLYI_OP_PARAM:
+  case FLYI_OP_COUNT:
+  case FLYI_OP_DIM:
     return 0;
-  case FLYI_OP_LOAD: case FLYI_OP_TABLE: case FLYI_OP_LEN_Q: case FLYI_OP_LEN_KV:
-  case FLYI_OP_ABS: case FLYI_OP_POPCOUNT: case FLYI_OP_CTLZ: case FLYI_OP_CTTZ:
-  case FLYI_OP_ZEXT: case FLYI_OP_SEXT: case FLYI_OP_TRUNC:
+  case FLYI_OP_LOAD:
+  case FLYI_OP_TABLE:
+  case FLYI_OP_LEN_Q:
+  case FLYI_OP_LEN_KV:
+  case FLYI_OP_ABS:
+  case FLYI_OP_POPCOUNT:
+  case FLYI_OP_CTLZ:
+  case FLYI_OP_CTTZ:
+  case FLYI_OP_ZEXT:
+  case FLYI_OP_SEXT:
+  case FLYI_OP_TRUNC:
     return 1;
-  case FLYI_OP_TOKEN_Q: case FLYI_OP_TOKEN_KV: case FLYI_OP_SELECT:
+  case FLYI_OP_TOKEN_Q:
+  case FLYI_OP_TOKEN_KV:
+  case FLYI_OP_SELECT:
     return 3;
   default:
     return 2;
@@ -32,7 +47,7 @@ int flyi_op_operands(flyi_op op) {
 
 bool flyi_op_has_constant(flyi_op op) { return op >= FLYI_OP_CONST && op <= FLYI_OP_TABLE; }
 
-/* ---- growing ------------------------------------------------------------------------------------------------------------ */
+/* ---- growing ----------------------------------------------------------------------------------------------------- */
 
 /* Makes room for one more element: `which` array, with `used` elements of `size` bytes. */
 static void *room(flyi_program *program, int which, void *array, int32_t used, size_t size) {
@@ -94,7 +109,7 @@ void flyi_program_free(flyi_program *p) {
   *p = (flyi_program){0};
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------------ */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 typedef struct writer {
   flyi_bytes *out;

@@ -1,12 +1,13 @@
 /* program.h: a mask program: the optimised control-flow graph of a mask, in a form of our own that needs no LLVM.
  *
- * A program is independent of lengths and of the values of parameters: decode.c joins it with those. It is a list of basic
- * blocks in an order in which each block comes after its forward predecessors, and a loop is contiguous behind its header.
- * Values are numbered: 0 to 3 are the mask's b, h, q and kv (32 bits); then one for each instruction, in order. Operands are
- * values with smaller numbers. Phis come first in their block; what they receive stands on the edges that lead there.
+ * A program is independent of lengths and of the values of parameters: decode.c joins it with those. It is a list of
+ * basic blocks in an order in which each block comes after its forward predecessors, and a loop is contiguous behind
+ * its header. Values are numbered: 0 to 3 are the mask's b, h, q and kv (32 bits); then one for each instruction, in
+ * order. Operands are values with smaller numbers. Phis come first in their block; what they receive stands on the
+ * edges that lead there.
  *
- * flyi_program_encode makes the bytes that an image carries, flyi_program_parse reads and checks them: what it accepts can be
- * decoded without reading outside of anything. */
+ * flyi_program_encode makes the bytes that an image carries, flyi_program_parse reads and checks them: what it
+ * accepts can be decoded without reading outside of anything. */
 #ifndef FLYMASK_PROGRAM_H
 #define FLYMASK_PROGRAM_H
 
@@ -18,23 +19,49 @@ enum { FLYI_PROGRAM_VERSION = 1 };
 enum { FLYI_VALUE_B, FLYI_VALUE_H, FLYI_VALUE_Q, FLYI_VALUE_KV, FLYI_VALUE_FIRST };
 
 typedef enum flyi_op {
-  FLYI_OP_UNKNOWN,  /* a value that analysis does not understand */
+  FLYI_OP_UNKNOWN, /* a value that analysis does not understand */
   FLYI_OP_PHI,
-  FLYI_OP_CONST,    /* k */
-  FLYI_OP_PARAM,    /* k: which */
-  FLYI_OP_COUNT,    /* k: which buffer; its elements (64 bits) */
-  FLYI_OP_DIM,      /* k: 4 * buffer + dimension (64 bits) */
-  FLYI_OP_LOAD,     /* buffer k at element a (64 bits) */
-  FLYI_OP_TABLE,    /* table k at element a (64 bits) */
-  FLYI_OP_TOKEN_Q, FLYI_OP_TOKEN_KV, /* of (a, b, c) */
-  FLYI_OP_LEN_Q, FLYI_OP_LEN_KV,     /* of a */
-  FLYI_OP_ADD, FLYI_OP_SUB, FLYI_OP_MUL, FLYI_OP_UDIV, FLYI_OP_SDIV, FLYI_OP_UREM, FLYI_OP_SREM,
-  FLYI_OP_SHL, FLYI_OP_LSHR, FLYI_OP_ASHR, FLYI_OP_AND, FLYI_OP_OR, FLYI_OP_XOR,
-  FLYI_OP_SMAX, FLYI_OP_SMIN, FLYI_OP_UMAX, FLYI_OP_UMIN,
-  FLYI_OP_ABS, FLYI_OP_POPCOUNT, FLYI_OP_CTLZ, FLYI_OP_CTTZ,
-  FLYI_OP_ZEXT, FLYI_OP_SEXT, FLYI_OP_TRUNC,
-  FLYI_OP_EQ, FLYI_OP_NE, FLYI_OP_SLT, FLYI_OP_SLE, FLYI_OP_ULT, FLYI_OP_ULE, /* of operands of more than one bit */
-  FLYI_OP_SELECT,   /* a ? b : c */
+  FLYI_OP_CONST, /* k */
+  FLYI_OP_PARAM, /* k: which */
+  FLYI_OP_COUNT, /* k: which buffer; its elements (64 bits) */
+  FLYI_OP_DIM,   /* k: 4 * buffer + dimension (64 bits) */
+  FLYI_OP_LOAD,  /* buffer k at element a (64 bits) */
+  FLYI_OP_TABLE, /* table k at element a (64 bits) */
+  FLYI_OP_TOKEN_Q,
+  FLYI_OP_TOKEN_KV, /* of (a, b, c) */
+  FLYI_OP_LEN_Q,
+  FLYI_OP_LEN_KV, /* of a */
+  FLYI_OP_ADD,
+  FLYI_OP_SUB,
+  FLYI_OP_MUL,
+  FLYI_OP_UDIV,
+  FLYI_OP_SDIV,
+  FLYI_OP_UREM,
+  FLYI_OP_SREM,
+  FLYI_OP_SHL,
+  FLYI_OP_LSHR,
+  FLYI_OP_ASHR,
+  FLYI_OP_AND,
+  FLYI_OP_OR,
+  FLYI_OP_XOR,
+  FLYI_OP_SMAX,
+  FLYI_OP_SMIN,
+  FLYI_OP_UMAX,
+  FLYI_OP_UMIN,
+  FLYI_OP_ABS,
+  FLYI_OP_POPCOUNT,
+  FLYI_OP_CTLZ,
+  FLYI_OP_CTTZ,
+  FLYI_OP_ZEXT,
+  FLYI_OP_SEXT,
+  FLYI_OP_TRUNC,
+  FLYI_OP_EQ,
+  FLYI_OP_NE,
+  FLYI_OP_SLT,
+  FLYI_OP_SLE,
+  FLYI_OP_ULT,
+  FLYI_OP_ULE,    /* of operands of more than one bit */
+  FLYI_OP_SELECT, /* a ? b : c */
   FLYI_OP_LIMIT
 } flyi_op;
 
@@ -61,7 +88,7 @@ typedef struct flyi_block {
   int32_t first, count, phis; /* instructions; the first `phis` of them are phis */
   int32_t loop;               /* blocks of the loop that it heads, itself included; 0: none */
   uint8_t end;
-  int32_t value;              /* of RETURN, BRANCH, SWITCH */
+  int32_t value; /* of RETURN, BRANCH, SWITCH */
   int32_t edge, edges;
 } flyi_block;
 
@@ -86,8 +113,8 @@ typedef struct flyi_program {
   int32_t capacity[5]; /* of the arrays, in the order above */
 } flyi_program;
 
-/* Each appends one and returns its index, or -1 where memory is short. A value's number is FLYI_VALUE_FIRST more. Data of a
- * table is copied. */
+/* Each appends one and returns its index, or -1 where memory is short. A value's number is FLYI_VALUE_FIRST more.
+ * Data of a table is copied. */
 int32_t flyi_program_add(flyi_program *program, flyi_instruction instruction);
 int32_t flyi_program_add_block(flyi_program *program, flyi_block block);
 int32_t flyi_program_add_edge(flyi_program *program, flyi_edge edge);

@@ -1,8 +1,9 @@
-/* program_parse.c: reads a program's bytes (program.c has the format) and checks all of it, so that the decoder need not.
+/* program_parse.c: reads a program's bytes (program.c has the format) and checks all of it, so that the decoder need
+ * not.
  *
  * Checked are: every count, index and width; that operands come before their use; that blocks are in the order which
- * program.h promises: edges lead forward or back to the header of a loop around them, loops nest, and are entered through
- * their header alone. */
+ * program.h promises: edges lead forward or back to the header of a loop around them, loops nest, and are entered
+ * through their header alone. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,7 +54,7 @@ static void require(reader *r, bool holds, const char *what) {
   if (!holds) fault(r, what);
 }
 
-/* ---- instructions ------------------------------------------------------------------------------------------------------- */
+/* ---- instructions ------------------------------------------------------------------------------------------------ */
 
 static bool integer(fly_type type) { return type >= FLY_I8; }
 
@@ -83,19 +84,51 @@ static void check_source(reader *r, const flyi_instruction *i) {
 static void check_widths(reader *r, const flyi_instruction *i, const int width[3]) {
   bool ok = true;
   switch (i->op) {
-  case FLYI_OP_UNKNOWN: case FLYI_OP_CONST: break;
-  case FLYI_OP_LOAD: case FLYI_OP_TABLE: ok = width[0] == 64; break;
-  case FLYI_OP_PARAM: case FLYI_OP_COUNT: case FLYI_OP_DIM: break;
-  case FLYI_OP_TOKEN_Q: case FLYI_OP_TOKEN_KV: ok = i->width == 32 && width[0] == 32 && width[1] == 32 && width[2] == 32; break;
-  case FLYI_OP_LEN_Q: case FLYI_OP_LEN_KV: ok = i->width == 32 && width[0] == 32; break;
-  case FLYI_OP_AND: case FLYI_OP_OR: case FLYI_OP_XOR: ok = width[0] == i->width && width[1] == i->width; break;
-  case FLYI_OP_ABS: case FLYI_OP_POPCOUNT: case FLYI_OP_CTLZ: case FLYI_OP_CTTZ: ok = i->width > 1 && width[0] == i->width; break;
-  case FLYI_OP_ZEXT: case FLYI_OP_SEXT: ok = width[0] < i->width; break;
-  case FLYI_OP_TRUNC: ok = width[0] > i->width; break;
-  case FLYI_OP_SELECT: ok = width[0] == 1 && width[1] == i->width && width[2] == i->width; break;
+  case FLYI_OP_UNKNOWN:
+  case FLYI_OP_CONST:
+    break;
+  case FLYI_OP_LOAD:
+  case FLYI_OP_TABLE:
+    ok = width[0] == 64;
+    break;
+  case FLYI_OP_PARAM:
+  case FLYI_OP_COUNT:
+  case FLYI_OP_DIM:
+    break;
+  case FLYI_OP_TOKEN_Q:
+  case FLYI_OP_TOKEN_KV:
+    ok = i->width == 32 && width[0] == 32 && width[1] == 32 && width[2] == 32;
+    break;
+  case FLYI_OP_LEN_Q:
+  case FLYI_OP_LEN_KV:
+    ok = i->width == 32 && width[0] == 32;
+    break;
+  case FLYI_OP_AND:
+  case FLYI_OP_OR:
+  case FLYI_OP_XOR:
+    ok = width[0] == i->width && width[1] == i->width;
+    break;
+  case FLYI_OP_ABS:
+  case FLYI_OP_POPCOUNT:
+  case FLYI_OP_CTLZ:
+  case FLYI_OP_CTTZ:
+    ok = i->width > 1 && width[0] == i->width;
+    break;
+  case FLYI_OP_ZEXT:
+  case FLYI_OP_SEXT:
+    ok = width[0] < i->width;
+    break;
+  case FLYI_OP_TRUNC:
+    ok = width[0] > i->width;
+    break;
+  case FLYI_OP_SELECT:
+    ok = width[0] == 1 && width[1] == i->width && width[2] == i->width;
+    break;
   default:
-    if (i->op >= FLYI_OP_EQ && i->op <= FLYI_OP_ULE) ok = i->width == 1 && width[0] > 1 && width[0] == width[1];
-    else ok = i->width > 1 && width[0] == i->width && width[1] == i->width;
+    if (i->op >= FLYI_OP_EQ && i->op <= FLYI_OP_ULE)
+      ok = i->width == 1 && width[0] > 1 && width[0] == width[1];
+    else
+      ok = i->width > 1 && width[0] == i->width && width[1] == i->width;
   }
   require(r, ok, "mixes widths");
 }
@@ -118,13 +151,14 @@ static void read_instruction(reader *r) {
   if (!r->fault) added(r, flyi_program_add(p, i));
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------------------------------- */
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
 /* outer[i]: the header of the innermost loop around block i (of a header: around its loop), or -1. */
 static void check_edge(reader *r, const int32_t *outer, int32_t from, int32_t to) {
   const flyi_block *block = r->program->block;
   if (to <= from) require(r, block[to].loop && from < to + block[to].loop, "jumps back to no loop's header");
-  for (int32_t h = outer[to]; to > from && h >= 0; h = outer[h]) require(r, from >= h, "enters a loop through its side");
+  for (int32_t h = outer[to]; to > from && h >= 0; h = outer[h])
+    require(r, from >= h, "enters a loop through its side");
 }
 
 static void read_edge(reader *r, const int32_t *outer, const int32_t *phi_width, const int32_t *phi_first, int32_t from,
@@ -138,7 +172,8 @@ static void read_edge(reader *r, const int32_t *outer, const int32_t *phi_width,
   int32_t defined = FLYI_VALUE_FIRST + p->instructions;
   for (int32_t k = 0; k < p->block[edge.target].phis && !r->fault; k++) {
     int32_t value = (int32_t)get(r, defined - 1);
-    require(r, !r->fault && flyi_value_width(p, value) == phi_width[phi_first[edge.target] + k], "gives a phi another width");
+    require(r, !r->fault && flyi_value_width(p, value) == phi_width[phi_first[edge.target] + k],
+            "gives a phi another width");
     if (!r->fault) added(r, flyi_program_add_arg(p, value));
   }
   if (!r->fault) added(r, flyi_program_add_edge(p, edge));
@@ -149,7 +184,8 @@ static void read_body(reader *r, const int32_t *outer, const int32_t *phi_width,
   flyi_block *b = &p->block[at];
   b->first = p->instructions;
   for (int32_t k = 0; k < b->phis && !r->fault; k++)
-    added(r, flyi_program_add(p, (flyi_instruction){.op = FLYI_OP_PHI, .width = (uint8_t)phi_width[phi_first[at] + k]}));
+    added(r,
+          flyi_program_add(p, (flyi_instruction){.op = FLYI_OP_PHI, .width = (uint8_t)phi_width[phi_first[at] + k]}));
   int32_t count = get_count(r);
   for (int32_t k = 0; k < count && !r->fault; k++) read_instruction(r);
   if (r->fault) return;
@@ -168,14 +204,15 @@ static void read_body(reader *r, const int32_t *outer, const int32_t *phi_width,
     read_edge(r, outer, phi_width, phi_first, at, b->end == FLYI_END_SWITCH && k);
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 static void read_tables(reader *r) {
   int32_t count = get_count(r);
   for (int32_t i = 0; i < count && !r->fault; i++) {
     uint64_t bytes = get(r, 8), elements = get(r, INT64_MAX);
     bool power = bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8;
-    require(r, power && elements >= 1 && elements <= (uint64_t)(r->end - r->at) / bytes, "has a table that is too long");
+    require(r, power && elements >= 1 && elements <= (uint64_t)(r->end - r->at) / bytes,
+            "has a table that is too long");
     if (r->fault) return;
     added(r, flyi_program_add_table(r->program, (int)bytes, (int64_t)elements, r->at));
     if (!r->fault) r->at += bytes * elements;

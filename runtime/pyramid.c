@@ -1,7 +1,7 @@
 /* pyramid.c: minima and maxima of captured arrays.
  *
- * Over a range of indices: a sparse table over blocks of 64 elements (level j holds blocks i .. i + 2^j - 1), so that a query
- * is two look-ups and a scan of the two ends. Over a box of a table: cells of 2^l x 2^l. */
+ * Over a range of indices: a sparse table over blocks of 64 elements (level j holds blocks i .. i + 2^j - 1), so
+ * that a query is two look-ups and a scan of the two ends. Over a box of a table: cells of 2^l x 2^l. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,19 +17,30 @@ struct flyi_ranges {
 
 static int64_t element(const void *data, int bytes, int64_t i) {
   switch (bytes) {
-  case 1: return ((const int8_t *)data)[i];
-  case 2: return ((const int16_t *)data)[i];
-  case 4: return ((const int32_t *)data)[i];
-  default: return ((const int64_t *)data)[i];
+  case 1:
+    return ((const int8_t *)data)[i];
+  case 2:
+    return ((const int16_t *)data)[i];
+  case 4:
+    return ((const int32_t *)data)[i];
+  default:
+    return ((const int64_t *)data)[i];
   }
 }
 
 static void set_element(void *data, int bytes, int64_t i, int64_t value) {
   switch (bytes) {
-  case 1: ((int8_t *)data)[i] = (int8_t)value; break;
-  case 2: ((int16_t *)data)[i] = (int16_t)value; break;
-  case 4: ((int32_t *)data)[i] = (int32_t)value; break;
-  default: ((int64_t *)data)[i] = value;
+  case 1:
+    ((int8_t *)data)[i] = (int8_t)value;
+    break;
+  case 2:
+    ((int16_t *)data)[i] = (int16_t)value;
+    break;
+  case 4:
+    ((int32_t *)data)[i] = (int32_t)value;
+    break;
+  default:
+    ((int64_t *)data)[i] = value;
   }
 }
 
@@ -43,14 +54,18 @@ static void set_element(void *data, int bytes, int64_t i, int64_t value) {
 
 static flyi_interval scan(const void *data, int bytes, int64_t first, int64_t last) {
   switch (bytes) {
-  case 1: SCAN(int8_t)
-  case 2: SCAN(int16_t)
-  case 4: SCAN(int32_t)
-  default: SCAN(int64_t)
+  case 1:
+    SCAN(int8_t)
+  case 2:
+    SCAN(int16_t)
+  case 4:
+    SCAN(int32_t)
+  default:
+    SCAN(int64_t)
   }
 }
 
-/* ---- ranges of indices --------------------------------------------------------------------------------------------------- */
+/* ---- ranges of indices ------------------------------------------------------------------------------------------- */
 
 static void free_ranges(flyi_ranges *r) {
   if (!r) return;
@@ -104,7 +119,7 @@ flyi_interval flyi_pyramid_range(const flyi_pyramid *p, flyi_interval x) {
   return r;
 }
 
-/* ---- boxes of a table ------------------------------------------------------------------------------------------------------ */
+/* ---- boxes of a table -------------------------------------------------------------------------------------------- */
 
 static void free_mip(flyi_mip *m) {
   if (!m) return;
@@ -181,7 +196,7 @@ flyi_interval flyi_mip_range(const flyi_mip *m, flyi_interval u, flyi_interval v
   return r;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 flyi_pyramid *flyi_pyramid_create(const void *data, int bytes, int64_t count) {
   flyi_pyramid *p = flyi_alloc(1, sizeof *p);
@@ -203,7 +218,8 @@ void flyi_pyramid_free(flyi_pyramid *p) {
 flyi_pyramid *flyi_pyramid_of(fly_buffer *buffer) {
   flyi_pyramid *p = atomic_load_explicit(&buffer->pyramid, memory_order_acquire);
   if (p) return p;
-  flyi_pyramid *made = flyi_pyramid_create(buffer->data, (int)fly_type_size(buffer->type), buffer->count ? buffer->count : 1);
+  flyi_pyramid *made = flyi_pyramid_create(buffer->data, (int)fly_type_size(buffer->type),
+                                           buffer->count ? buffer->count : 1);
   if (!made) return NULL;
   if (atomic_compare_exchange_strong(&buffer->pyramid, &p, made)) return made;
   flyi_pyramid_free(made); /* another thread's is there */

@@ -1,6 +1,6 @@
-/* pyramid.h: minima and maxima of an array of integers over ranges of its indices, and over boxes where it is read as a table
- * of rows. Each part is built when the first map needs it and then shared: flyi_pyramid_ranges and _mip may be called from
- * several threads. Elements are read as signed numbers of their width. */
+/* pyramid.h: minima and maxima of an array of integers over ranges of its indices, and over boxes where it is read
+ * as a table of rows. Each part is built when the first map needs it and then shared: flyi_pyramid_ranges and _mip
+ * may be called from several threads. Elements are read as signed numbers of their width. */
 #ifndef FLYMASK_PYRAMID_H
 #define FLYMASK_PYRAMID_H
 
@@ -12,9 +12,9 @@
 /* The array read as rows of `columns`: level l has cells of 2^l x 2^l elements; level 0 is the array itself. */
 typedef struct flyi_mip {
   int64_t columns, rows;
-  int levels;         /* above 0 */
-  void *cell[32];     /* [level]: minima, then maxima, in the array's own type */
-  int64_t width[32];  /* cells in a row, and rows */
+  int levels;        /* above 0 */
+  void *cell[32];    /* [level]: minima, then maxima, in the array's own type */
+  int64_t width[32]; /* cells in a row, and rows */
   int64_t height[32];
   const void *data;
   int bytes;

@@ -1,6 +1,6 @@
-/* quadtree.c: the tiles of a band of rows, from coarse to fine: boxes that the nodes find empty or full are not looked into, so
- * that the work follows the mask's edge. Rows are visited so that each gets its rectangles from left to right; they become
- * runs. */
+/* quadtree.c: the tiles of a band of rows, from coarse to fine: boxes that the nodes find empty or full are not
+ * looked into, so that the work follows the mask's edge. Rows are visited so that each gets its rectangles from left
+ * to right; they become runs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 enum { LEVELS = 32 };
 
-/* ---- scratch ------------------------------------------------------------------------------------------------------------- */
+/* ---- scratch ----------------------------------------------------------------------------------------------------- */
 
 bool flyi_scratch_create(flyi_scratch *s, const flyi_survey *survey, int64_t count) {
   int32_t nodes = 1, kv = 0;
@@ -28,7 +28,7 @@ void flyi_scratch_free(flyi_scratch *s) {
   *s = (flyi_scratch){0};
 }
 
-/* ---- refining ------------------------------------------------------------------------------------------------------------ */
+/* ---- refining ---------------------------------------------------------------------------------------------------- */
 
 typedef struct walk {
   const flyi_survey *survey;
@@ -50,8 +50,9 @@ static bool tiles_of(const walk *w, int level, int64_t row, int64_t column, flyi
 }
 
 static flyi_box box_of(const flyi_survey *s, const flyi_rectangle *r) {
-  flyi_box box = {s->q_offset + r->row * s->tile_q, s->q_offset + least((r->row + (int64_t)r->rows) * s->tile_q, s->len_q) - 1,
-                  r->column * s->tile_kv, least((r->column + (int64_t)r->columns) * s->tile_kv, s->len_kv) - 1};
+  flyi_box box = {s->q_offset + r->row * s->tile_q,
+                  s->q_offset + least((r->row + (int64_t)r->rows) * s->tile_q, s->len_q) - 1, r->column * s->tile_kv,
+                  least((r->column + (int64_t)r->columns) * s->tile_kv, s->len_kv) - 1};
   return box;
 }
 
@@ -75,15 +76,16 @@ static void keep_columns(const walk *w, int level, int64_t row, int64_t column, 
   flyi_rectangle r;
   for (int k = 0; k < 2; k++) {
     kept[k] = w->scratch->kept + (2 * level + k) * (size_t)count;
-    if (count == 0 || (!tiles_of(w, level, row, column + k, &r) && !tiles_of(w, level, row + 1, column + k, &r))) continue;
+    if (count == 0 || (!tiles_of(w, level, row, column + k, &r) && !tiles_of(w, level, row + 1, column + k, &r)))
+      continue;
     flyi_box box = box_of(w->survey, &r);
     flyi_nodes_evaluate(n, n->q_end, n->kv_end, &box, w->scratch->value);
     memcpy(kept[k], w->scratch->value + n->q_end, count * sizeof **kept);
   }
 }
 
-/* The four children of a node, of which (level, row, column) is the first: two evaluations of what depends on q alone, two
- * for kv, four for both. */
+/* The four children of a node, of which (level, row, column) is the first: two evaluations of what depends on q
+ * alone, two for kv, four for both. */
 static void refine(walk *w, int level, int64_t row, int64_t column) {
   const flyi_survey *s = w->survey;
   const flyi_nodes *n = s->nodes;
@@ -118,7 +120,7 @@ static void refine(walk *w, int level, int64_t row, int64_t column) {
   }
 }
 
-/* ---- runs ------------------------------------------------------------------------------------------------------------------ */
+/* ---- runs -------------------------------------------------------------------------------------------------------- */
 
 /* Appends tiles to a row, to its last run where that is of the same kind and adjoins. */
 static void append(fly_run *runs, int64_t *count, const flyi_rectangle *r) {
@@ -143,7 +145,8 @@ static bool make_runs(flyi_band *band, const flyi_scratch *s) {
   if (runs) {
     for (int64_t i = 0; i < s->rectangles; i++) {
       const flyi_rectangle *r = &s->rectangle[i];
-      for (int32_t k = r->row - band->row; k < r->row - band->row + r->rows; k++) append(runs + start[k], &band->count[k], r);
+      for (int32_t k = r->row - band->row; k < r->row - band->row + r->rows; k++)
+        append(runs + start[k], &band->count[k], r);
     }
     for (int32_t k = 0; k < band->rows; k++) {
       memmove(runs + total, runs + start[k], band->count[k] * sizeof *runs);

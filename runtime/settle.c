@@ -1,5 +1,5 @@
-/* settle.c: the exact answer for a tile that the nodes leave open: some of its pairs by the nodes, then all of them by the
- * compiled mask, until one visible and one hidden pair are seen. */
+/* settle.c: the exact answer for a tile that the nodes leave open: some of its pairs by the nodes, then all of them
+ * by the compiled mask, until one visible and one hidden pair are seen. */
 #include "survey.h"
 
 enum { SEEN_HIDDEN = 1, SEEN_VISIBLE = 2, SEEN_BOTH = 3 };
@@ -8,7 +8,7 @@ static fly_tile_kind kind_of(int seen) {
   return seen == SEEN_BOTH ? FLY_PARTIAL : seen == SEEN_VISIBLE ? FLY_FULL : FLY_EMPTY;
 }
 
-/* ---- by the nodes ---------------------------------------------------------------------------------------------------------- */
+/* ---- by the nodes ------------------------------------------------------------------------------------------------ */
 
 static fly_tile_kind evaluate(const flyi_survey *s, flyi_scratch *scratch, const flyi_box *box) {
   const flyi_nodes *n = s->nodes;
@@ -32,7 +32,8 @@ static int witnesses(const flyi_survey *s, flyi_scratch *scratch, const flyi_box
   return seen;
 }
 
-/* Quarters of quarters, down to single pairs: for images without code. Pairs that the nodes do not know count as both. */
+/* Quarters of quarters, down to single pairs: for images without code. Pairs that the nodes do not know count as
+ * both. */
 static int quarters(const flyi_survey *s, flyi_scratch *scratch, const flyi_box *t, int seen) {
   fly_tile_kind kind = evaluate(s, scratch, t);
   if (kind != FLY_PARTIAL) return seen | (kind == FLY_FULL ? SEEN_VISIBLE : SEEN_HIDDEN);
@@ -45,7 +46,7 @@ static int quarters(const flyi_survey *s, flyi_scratch *scratch, const flyi_box 
   return seen;
 }
 
-/* ---- by the compiled mask --------------------------------------------------------------------------------------------------- */
+/* ---- by the compiled mask ---------------------------------------------------------------------------------------- */
 
 /* The bits of one block; those outside the box are 0. Returns the mask of columns inside. */
 static uint64_t block_bits(const flyi_survey *s, const flyi_box *t, int64_t q, int64_t kv, uint64_t bits[FLYI_BLOCK]) {
@@ -69,7 +70,7 @@ static int blocks(const flyi_survey *s, const flyi_box *t, int seen) {
   return seen;
 }
 
-/* ---- both ------------------------------------------------------------------------------------------------------------------- */
+/* ---- both -------------------------------------------------------------------------------------------------------- */
 
 fly_tile_kind flyi_settle(const flyi_survey *s, flyi_scratch *scratch, const flyi_box *t) {
   if (s->fast) {

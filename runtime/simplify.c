@@ -1,6 +1,6 @@
-/* simplify.c: the rules by which nodes are made. Each replaces an expression by one with the same value everywhere in the
- * domain, which is faster to evaluate over a tile, or more precise: intervals forget that two operands move together, one node
- * does not. */
+/* simplify.c: the rules by which nodes are made. Each replaces an expression by one with the same value everywhere
+ * in the domain, which is faster to evaluate over a tile, or more precise: intervals forget that two operands move
+ * together, one node does not. */
 #include "nodes.h"
 
 static const flyi_node *at(const flyi_nodes *n, int32_t a) { return &n->node[a]; }
@@ -19,7 +19,7 @@ static flyi_node binary(flyi_node_op op, int width, int32_t a, int32_t b) {
   return (flyi_node){.op = op, .width = (uint8_t)width, .a = a, .b = b};
 }
 
-/* ---- affine nodes ---------------------------------------------------------------------------------------------------------- */
+/* ---- affine nodes ------------------------------------------------------------------------------------------------ */
 
 typedef struct affine {
   flyi_int128 q, kv, k;
@@ -55,7 +55,10 @@ static bool affine_range(const flyi_nodes *n, affine f, flyi_interval *range) {
 static int32_t try_affine(flyi_nodes *n, int width, affine f) {
   flyi_interval range;
   if (!affine_range(n, f, &range) || !flyi_fits(width, range)) return 0;
-  return flyi_node_intern(n, (flyi_node){.op = FLYI_NODE_AFFINE, .width = (uint8_t)width, .q = (int64_t)f.q, .kv = (int64_t)f.kv, .k = (int64_t)f.k});
+  return flyi_node_intern(
+      n,
+      (flyi_node){
+          .op = FLYI_NODE_AFFINE, .width = (uint8_t)width, .q = (int64_t)f.q, .kv = (int64_t)f.kv, .k = (int64_t)f.k});
 }
 
 int32_t flyi_node_affine(flyi_nodes *n, int width, int64_t q, int64_t kv, int64_t k) {
@@ -74,7 +77,7 @@ static int32_t affine_result(flyi_nodes *n, flyi_node_op op, int width, int32_t 
   return try_affine(n, width, (affine){x.q * c, x.kv * c, x.k * c});
 }
 
-/* ---- arithmetic ------------------------------------------------------------------------------------------------------------ */
+/* ---- arithmetic -------------------------------------------------------------------------------------------------- */
 
 static bool commutes(flyi_node_op op) {
   return op == FLYI_NODE_ADD || op == FLYI_NODE_MUL || (op >= FLYI_NODE_AND && op <= FLYI_NODE_UMIN);
@@ -84,13 +87,20 @@ static bool commutes(flyi_node_op op) {
 static flyi_node_op signed_op(const flyi_nodes *n, flyi_node_op op, int32_t a, int32_t b) {
   if (!not_negative(n, a) || !not_negative(n, b)) return op;
   switch (op) {
-  case FLYI_NODE_UDIV: return FLYI_NODE_SDIV;
-  case FLYI_NODE_UREM: return FLYI_NODE_SREM;
-  case FLYI_NODE_UMAX: return FLYI_NODE_SMAX;
-  case FLYI_NODE_UMIN: return FLYI_NODE_SMIN;
-  case FLYI_NODE_LSHR: return FLYI_NODE_ASHR;
-  case FLYI_NODE_BELOW: return FLYI_NODE_LESS;
-  default: return op;
+  case FLYI_NODE_UDIV:
+    return FLYI_NODE_SDIV;
+  case FLYI_NODE_UREM:
+    return FLYI_NODE_SREM;
+  case FLYI_NODE_UMAX:
+    return FLYI_NODE_SMAX;
+  case FLYI_NODE_UMIN:
+    return FLYI_NODE_SMIN;
+  case FLYI_NODE_LSHR:
+    return FLYI_NODE_ASHR;
+  case FLYI_NODE_BELOW:
+    return FLYI_NODE_LESS;
+  default:
+    return op;
   }
 }
 
@@ -98,17 +108,32 @@ static flyi_node_op signed_op(const flyi_nodes *n, flyi_node_op op, int32_t a, i
 static int32_t trivial(flyi_nodes *n, flyi_node_op op, int width, int32_t a, int32_t b) {
   flyi_interval x = n->range[a], y = n->range[b];
   switch (op) {
-  case FLYI_NODE_ADD: case FLYI_NODE_SUB: case FLYI_NODE_SHL: case FLYI_NODE_LSHR: case FLYI_NODE_ASHR:
+  case FLYI_NODE_ADD:
+  case FLYI_NODE_SUB:
+  case FLYI_NODE_SHL:
+  case FLYI_NODE_LSHR:
+  case FLYI_NODE_ASHR:
     return is_value(n, b, 0) ? a : -1;
-  case FLYI_NODE_MUL: return is_value(n, b, 1) ? a : is_value(n, b, 0) ? b : -1;
-  case FLYI_NODE_SDIV: case FLYI_NODE_UDIV: return is_value(n, b, 1) ? a : -1;
-  case FLYI_NODE_AND: return a == b || is_value(n, b, -1) ? a : is_value(n, b, 0) ? b : -1;
-  case FLYI_NODE_OR: return a == b || is_value(n, b, 0) ? a : is_value(n, b, -1) ? b : -1;
-  case FLYI_NODE_XOR: return is_value(n, b, 0) ? a : a == b ? flyi_node_constant(n, width, 0) : -1;
-  case FLYI_NODE_SMAX: return a == b || x.lo >= y.hi ? a : y.lo >= x.hi ? b : -1;
-  case FLYI_NODE_SMIN: return a == b || x.hi <= y.lo ? a : y.hi <= x.lo ? b : -1;
-  case FLYI_NODE_UMAX: case FLYI_NODE_UMIN: return a == b ? a : -1;
-  default: return -1;
+  case FLYI_NODE_MUL:
+    return is_value(n, b, 1) ? a : is_value(n, b, 0) ? b : -1;
+  case FLYI_NODE_SDIV:
+  case FLYI_NODE_UDIV:
+    return is_value(n, b, 1) ? a : -1;
+  case FLYI_NODE_AND:
+    return a == b || is_value(n, b, -1) ? a : is_value(n, b, 0) ? b : -1;
+  case FLYI_NODE_OR:
+    return a == b || is_value(n, b, 0) ? a : is_value(n, b, -1) ? b : -1;
+  case FLYI_NODE_XOR:
+    return is_value(n, b, 0) ? a : a == b ? flyi_node_constant(n, width, 0) : -1;
+  case FLYI_NODE_SMAX:
+    return a == b || x.lo >= y.hi ? a : y.lo >= x.hi ? b : -1;
+  case FLYI_NODE_SMIN:
+    return a == b || x.hi <= y.lo ? a : y.hi <= x.lo ? b : -1;
+  case FLYI_NODE_UMAX:
+  case FLYI_NODE_UMIN:
+    return a == b ? a : -1;
+  default:
+    return -1;
   }
 }
 
@@ -143,18 +168,21 @@ int32_t flyi_node_binary(flyi_nodes *n, flyi_node_op op, int width, int32_t a, i
 int32_t flyi_node_unary(flyi_nodes *n, flyi_node_op op, int width, int32_t a) {
   if (n->failed) return 0;
   if (op == FLYI_NODE_ABS && not_negative(n, a)) return a;
-  if (op == FLYI_NODE_ABS && n->range[a].hi <= 0) return flyi_node_binary(n, FLYI_NODE_SUB, width, flyi_node_constant(n, width, 0), a);
+  if (op == FLYI_NODE_ABS && n->range[a].hi <= 0)
+    return flyi_node_binary(n, FLYI_NODE_SUB, width, flyi_node_constant(n, width, 0), a);
   return flyi_node_intern(n, (flyi_node){.op = op, .width = (uint8_t)width, .a = a});
 }
 
 int32_t flyi_node_convert(flyi_nodes *n, flyi_node_op op, int width, int from, int32_t a) {
   if (n->failed) return 0;
-  bool same = op == FLYI_NODE_SEXT ? from > 1 : op == FLYI_NODE_ZEXT ? not_negative(n, a) : flyi_fits(width, n->range[a]);
+  bool same = op == FLYI_NODE_SEXT   ? from > 1
+              : op == FLYI_NODE_ZEXT ? not_negative(n, a)
+                                     : flyi_fits(width, n->range[a]);
   if (same) return a; /* the same number, and nodes are numbers */
   return flyi_node_intern(n, (flyi_node){.op = op, .width = (uint8_t)width, .from = (uint8_t)from, .a = a});
 }
 
-/* ---- comparisons ----------------------------------------------------------------------------------------------------------- */
+/* ---- comparisons ------------------------------------------------------------------------------------------------- */
 
 /* x < 0 or x == 0 of a difference, as one node; 0 where it may overflow. */
 static int32_t compare_affine(flyi_nodes *n, flyi_node_op op, int32_t a, int32_t b) {
@@ -162,7 +190,11 @@ static int32_t compare_affine(flyi_nodes *n, flyi_node_op op, int32_t a, int32_t
   if (!is_affine(n, a) || !is_affine(n, b)) return 0;
   affine d = combine(affine_of(n, a), affine_of(n, b), -1);
   if (!affine_range(n, d, &range)) return 0;
-  return flyi_node_intern(n, (flyi_node){.op = op == FLYI_NODE_LESS ? FLYI_NODE_NEGATIVE : FLYI_NODE_ZERO, .width = 1, .q = (int64_t)d.q, .kv = (int64_t)d.kv, .k = (int64_t)d.k});
+  return flyi_node_intern(n, (flyi_node){.op = op == FLYI_NODE_LESS ? FLYI_NODE_NEGATIVE : FLYI_NODE_ZERO,
+                                         .width = 1,
+                                         .q = (int64_t)d.q,
+                                         .kv = (int64_t)d.kv,
+                                         .k = (int64_t)d.k});
 }
 
 /* Unsigned a < b where one side is a constant that is not negative: 0 <= a && a < b. */
@@ -189,17 +221,27 @@ int32_t flyi_node_compare(flyi_nodes *n, flyi_node_op op, int from, int32_t a, i
   return flyi_node_intern(n, i);
 }
 
-/* ---- truth ----------------------------------------------------------------------------------------------------------------- */
+/* ---- truth ------------------------------------------------------------------------------------------------------- */
 
 int32_t flyi_node_not(flyi_nodes *n, int32_t a) {
   if (n->failed) return 0;
   flyi_node i = *at(n, a);
   switch (i.op) {
-  case FLYI_NODE_CONSTANT: return flyi_node_constant(n, 1, !i.k);
-  case FLYI_NODE_NOT: return i.a;
-  case FLYI_NODE_NEGATIVE: i.q = -i.q, i.kv = -i.kv, i.k = -i.k - 1; break; /* not d < 0: -d - 1 < 0 */
-  case FLYI_NODE_ZERO: case FLYI_NODE_EQUAL: case FLYI_NODE_LESS: case FLYI_NODE_BELOW: i.negate = !i.negate; break;
-  default: i = (flyi_node){.op = FLYI_NODE_NOT, .width = 1, .a = a};
+  case FLYI_NODE_CONSTANT:
+    return flyi_node_constant(n, 1, !i.k);
+  case FLYI_NODE_NOT:
+    return i.a;
+  case FLYI_NODE_NEGATIVE:
+    i.q = -i.q, i.kv = -i.kv, i.k = -i.k - 1;
+    break; /* not d < 0: -d - 1 < 0 */
+  case FLYI_NODE_ZERO:
+  case FLYI_NODE_EQUAL:
+  case FLYI_NODE_LESS:
+  case FLYI_NODE_BELOW:
+    i.negate = !i.negate;
+    break;
+  default:
+    i = (flyi_node){.op = FLYI_NODE_NOT, .width = 1, .a = a};
   }
   return flyi_node_intern(n, i);
 }
@@ -254,7 +296,8 @@ int32_t flyi_node_select(flyi_nodes *n, int width, int32_t condition, int32_t ye
     return at(n, yes)->k ? flyi_node_or(n, condition, no) : flyi_node_and(n, flyi_node_not(n, condition), no);
   if (width == 1 && is_constant(n, no))
     return at(n, no)->k ? flyi_node_or(n, flyi_node_not(n, condition), yes) : flyi_node_and(n, condition, yes);
-  return flyi_node_intern(n, (flyi_node){.op = FLYI_NODE_SELECT, .width = (uint8_t)width, .a = condition, .b = yes, .c = no});
+  return flyi_node_intern(
+      n, (flyi_node){.op = FLYI_NODE_SELECT, .width = (uint8_t)width, .a = condition, .b = yes, .c = no});
 }
 
 int32_t flyi_node_join(flyi_nodes *n, int width, const int32_t *pairs, int32_t count) {
@@ -274,17 +317,21 @@ int32_t flyi_node_join(flyi_nodes *n, int width, const int32_t *pairs, int32_t c
   return flyi_node_join_pairs(n, width, pairs, count);
 }
 
-/* ---- loads ----------------------------------------------------------------------------------------------------------------- */
+/* ---- loads ------------------------------------------------------------------------------------------------------- */
 
 /* Splits an index into u * columns + v with 0 <= v < columns, all rows u within the array. */
-static bool split_index(flyi_nodes *n, const flyi_pyramid *array, int32_t index, int32_t *u, int32_t *v, int64_t *columns) {
+static bool split_index(flyi_nodes *n, const flyi_pyramid *array, int32_t index, int32_t *u, int32_t *v,
+                        int64_t *columns) {
   const flyi_node *sum = at(n, index);
   for (int i = 0; i < 2 && sum->op == FLYI_NODE_ADD; i++) {
     int32_t product = i ? sum->b : sum->a;
     const flyi_node *m = at(n, product);
     *v = i ? sum->a : sum->b;
     bool constant = (m->op == FLYI_NODE_MUL || m->op == FLYI_NODE_SHL) && is_constant(n, m->b);
-    int64_t c = !constant ? 0 : m->op == FLYI_NODE_MUL ? at(n, m->b)->k : at(n, m->b)->k < 40 ? 1ll << at(n, m->b)->k : 0;
+    int64_t c = !constant                ? 0
+                : m->op == FLYI_NODE_MUL ? at(n, m->b)->k
+                : at(n, m->b)->k < 40    ? 1ll << at(n, m->b)->k
+                                         : 0;
     if (m->op == FLYI_NODE_AFFINE && (m->q == 0) != (m->kv == 0) && m->k == 0) c = m->q + m->kv; /* c q */
     if (c <= 1 || n->range[*v].lo < 0 || n->range[*v].hi >= c) continue;
     *u = constant ? m->a : flyi_node_affine(n, 64, m->q != 0, m->kv != 0, 0);
@@ -313,8 +360,10 @@ int32_t flyi_node_load(flyi_nodes *n, flyi_pyramid *array, int32_t index) {
   if (split_index(n, array, index, &u, &v, &columns)) {
     const flyi_mip *mip = flyi_pyramid_mip(array, columns);
     if (!mip) return n->failed = true, 0;
-    return flyi_node_intern(n, (flyi_node){.op = FLYI_NODE_LOAD_BOX, .width = (uint8_t)width, .a = u, .b = v, .c = flyi_nodes_mip(n, mip)});
+    return flyi_node_intern(
+        n, (flyi_node){.op = FLYI_NODE_LOAD_BOX, .width = (uint8_t)width, .a = u, .b = v, .c = flyi_nodes_mip(n, mip)});
   }
   if (n->failed || (!is_constant(n, index) && !flyi_pyramid_ranges(array))) return n->failed = true, 0;
-  return flyi_node_intern(n, (flyi_node){.op = FLYI_NODE_LOAD, .width = (uint8_t)width, .a = index, .c = flyi_nodes_array(n, array)});
+  return flyi_node_intern(
+      n, (flyi_node){.op = FLYI_NODE_LOAD, .width = (uint8_t)width, .a = index, .c = flyi_nodes_array(n, array)});
 }

@@ -1,11 +1,11 @@
-/* survey.c: from a map's mask and geometry to the planes that have to be surveyed. A dimension that the mask does not read
- * collapses to 1; of the (b, h) that remain, those with equal nodes and lengths share a plane. */
+/* survey.c: from a map's mask and geometry to the planes that have to be surveyed. A dimension that the mask does
+ * not read collapses to 1; of the (b, h) that remain, those with equal nodes and lengths share a plane. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "survey.h"
 
-/* ---- which dimensions matter ----------------------------------------------------------------------------------------------- */
+/* ---- which dimensions matter ------------------------------------------------------------------------------------- */
 
 static bool lengths_differ(const fly_geometry *g) {
   for (int64_t b = 1; b < g->batch; b++)
@@ -25,7 +25,7 @@ static bool heads_matter(const fly_geometry *g, uint32_t reads) {
          (reads & FLYI_READS_TOKEN_KV && g->kv_rows.rows && g->kv_rows.stride_head);
 }
 
-/* ---- decoding -------------------------------------------------------------------------------------------------------------- */
+/* ---- decoding ---------------------------------------------------------------------------------------------------- */
 
 typedef struct decoding {
   const fly_map *map;
@@ -51,11 +51,12 @@ static flyi_survey survey_of(const fly_map *map, int64_t b, int64_t h, const fly
   s.nodes = nodes->count ? nodes : NULL;
   s.q_offset = g->q_offset, s.len_q = flyi_len_q(g, b), s.len_kv = flyi_len_kv(g, b);
   s.tile_q = map->info.tile_q, s.tile_kv = map->info.tile_kv;
-  s.rows = (int32_t)((s.len_q + s.tile_q - 1) / s.tile_q), s.columns = (int32_t)((s.len_kv + s.tile_kv - 1) / s.tile_kv);
+  s.rows = (int32_t)((s.len_q + s.tile_q - 1) / s.tile_q),
+  s.columns = (int32_t)((s.len_kv + s.tile_kv - 1) / s.tile_kv);
   return s;
 }
 
-/* ---- sharing --------------------------------------------------------------------------------------------------------------- */
+/* ---- sharing ----------------------------------------------------------------------------------------------------- */
 
 /* What is unknown may depend on b and h. */
 static bool same_plane(const flyi_survey *a, const flyi_survey *b) {
@@ -86,7 +87,7 @@ static bool share_planes(fly_map *map, flyi_plan *plan, bool fast) {
   return true;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 fly_status flyi_plan_create(fly_map *map, bool fast, const flyi_threads *threads, flyi_plan *plan, fly_error *error) {
   const fly_geometry *g = &map->geometry;
@@ -121,7 +122,8 @@ fly_status flyi_single_open(const fly_map *map, int64_t b, int64_t h, flyi_singl
   *out = (flyi_single){0};
   if (!mask->code.tile) {
     fly_status status = flyi_program_parse(mask->image.program, &mask->image, &out->program, error);
-    if (!status) status = flyi_decode(&out->program, map->bound, &map->geometry, b, h, &out->arrays, &out->nodes, error);
+    if (!status)
+      status = flyi_decode(&out->program, map->bound, &map->geometry, b, h, &out->arrays, &out->nodes, error);
     if (status) return status;
   }
   out->survey = survey_of(map, b, h, &out->nodes);

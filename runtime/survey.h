@@ -1,4 +1,5 @@
-/* survey.h: deciding the tiles of one plane of a block map: what quadtree.c, settle.c, blockmap.c and maplists.c share. */
+/* survey.h: deciding the tiles of one plane of a block map: what quadtree.c, settle.c, blockmap.c and maplists.c
+ * share. */
 #ifndef FLYMASK_SURVEY_H
 #define FLYMASK_SURVEY_H
 
@@ -6,13 +7,13 @@
 
 /* One (b, h) of a map, and how its tiles are decided. */
 typedef struct flyi_survey {
-  const flyi_nodes *nodes;     /* NULL: only the compiled mask is asked */
+  const flyi_nodes *nodes; /* NULL: only the compiled mask is asked */
   const flyi_mask_args *args;
-  flyi_tile_fn *tile;          /* NULL: an image without code */
+  flyi_tile_fn *tile; /* NULL: an image without code */
   int32_t b, h;
   int64_t q_offset, len_q, len_kv;
   int64_t tile_q, tile_kv;
-  int32_t rows, columns;       /* tiles */
+  int32_t rows, columns; /* tiles */
   bool fast;
 } flyi_survey;
 
@@ -63,13 +64,13 @@ typedef struct flyi_plan {
   flyi_survey *survey; /* of the distinct ones: map->plane_count */
 } flyi_plan;
 
-/* survey.c: decodes the mask of a map whose bound, args, geometry and tile sizes are set; sets its batch, heads, plane_of and
- * plane_count. The caller frees *out, also after a failure. */
+/* survey.c: decodes the mask of a map whose bound, args, geometry and tile sizes are set; sets its batch, heads,
+ * plane_of and plane_count. The caller frees *out, also after a failure. */
 fly_status flyi_plan_create(fly_map *map, bool fast, const flyi_threads *threads, flyi_plan *out, fly_error *error);
 void flyi_plan_free(flyi_plan *plan);
 
-/* One (b, h) of a finished map, to ask for pairs: nodes only where the mask has no code. The caller closes it, also after a
- * failure. */
+/* One (b, h) of a finished map, to ask for pairs: nodes only where the mask has no code. The caller closes it, also
+ * after a failure. */
 typedef struct flyi_single {
   flyi_survey survey;
   flyi_program program;

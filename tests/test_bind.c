@@ -1,23 +1,24 @@
 /* Binding: what a mask accepts for its parameters and buffers, and what a geometry may be. */
 #include "compiled.h"
 
-static const char source[] = "#include <flymask/mask.h>\n"
-                             "FLY_PARAM(int, left, 3);\n"
-                             "FLY_PARAM(bool, on, true);\n"
-                             "FLY_PARAM(int8_t, tiny, -5);\n"
-                             "FLY_PARAM(uint8_t, small, 200);\n"
-                             "FLY_PARAM(uint16_t, word, 65535);\n"
-                             "FLY_PARAM(uint32_t, wide, 4000000000u);\n"
-                             "FLY_PARAM(int64_t, large, -5000000000);\n"
-                             "FLY_PARAM(uint64_t, huge, 18446744073709551615u);\n"
-                             "FLY_PARAM(float, ratio, 0.25f);\n"
-                             "FLY_PARAM(double, exact, 0.1);\n"
-                             "FLY_BUFFER(int32_t, doc, 1);\n"
-                             "FLY_BUFFER(uint8_t, grid, 2);\n"
-                             "bool mask(int b, int h, int q, int kv) {\n"
-                             "  return doc[q] + left + on + tiny + small + word + wide + large + huge + ratio + exact > 0 &&\n"
-                             "         fly_at2(grid, q, kv);\n"
-                             "}\n";
+static const char source[] =
+    "#include <flymask/mask.h>\n"
+    "FLY_PARAM(int, left, 3);\n"
+    "FLY_PARAM(bool, on, true);\n"
+    "FLY_PARAM(int8_t, tiny, -5);\n"
+    "FLY_PARAM(uint8_t, small, 200);\n"
+    "FLY_PARAM(uint16_t, word, 65535);\n"
+    "FLY_PARAM(uint32_t, wide, 4000000000u);\n"
+    "FLY_PARAM(int64_t, large, -5000000000);\n"
+    "FLY_PARAM(uint64_t, huge, 18446744073709551615u);\n"
+    "FLY_PARAM(float, ratio, 0.25f);\n"
+    "FLY_PARAM(double, exact, 0.1);\n"
+    "FLY_BUFFER(int32_t, doc, 1);\n"
+    "FLY_BUFFER(uint8_t, grid, 2);\n"
+    "bool mask(int b, int h, int q, int kv) {\n"
+    "  return doc[q] + left + on + tiny + small + word + wide + large + huge + ratio + exact > 0 &&\n"
+    "         fly_at2(grid, q, kv);\n"
+    "}\n";
 
 static compiled c;
 static fly_buffer *doc, *grid;
@@ -68,7 +69,8 @@ START_TEST(info_tells_declarations_and_defaults) {
   ck_assert_int_eq(info->parameter_count, 10);
   ck_assert_int_eq(info->buffer_count, 2);
   static const char *const names[] = {"left", "on", "tiny", "small", "word", "wide", "large", "huge", "ratio", "exact"};
-  static const fly_type types[] = {FLY_I32, FLY_BOOL, FLY_I8, FLY_U8, FLY_U16, FLY_U32, FLY_I64, FLY_U64, FLY_F32, FLY_F64};
+  static const fly_type types[] = {FLY_I32, FLY_BOOL, FLY_I8,  FLY_U8,  FLY_U16,
+                                   FLY_U32, FLY_I64,  FLY_U64, FLY_F32, FLY_F64};
   static const int64_t values[] = {3, 1, -5, 200, 65535, 4000000000, -5000000000, -1};
   for (int i = 0; i < 10; i++) {
     const fly_parameter_info *p = NULL;
@@ -76,8 +78,10 @@ START_TEST(info_tells_declarations_and_defaults) {
       if (strcmp(info->parameters[k].name, names[i]) == 0) p = &info->parameters[k];
     ck_assert_msg(p != NULL, "no parameter %s", names[i]);
     ck_assert_int_eq(p->type, types[i]);
-    if (i < 8) ck_assert_int_eq(p->value.integer, values[i]);
-    else ck_assert(p->value.real == (i == 8 ? 0.25 : 0.1));
+    if (i < 8)
+      ck_assert_int_eq(p->value.integer, values[i]);
+    else
+      ck_assert(p->value.real == (i == 8 ? 0.25 : 0.1));
   }
   ck_assert_int_eq(info->buffers[0].rank + info->buffers[1].rank, 3);
   ck_assert(info->reads_q && info->reads_kv && !info->reads_b && !info->reads_h && !info->reads_token_q);
@@ -205,7 +209,8 @@ START_TEST(a_baked_parameter_binds_only_at_its_value) {
   const fly_arg bake[] = {FLY_INT("n", 5)};
   const fly_compile_options options = {FLY_INIT(fly_compile_options), .bake = bake, .bake_count = 1};
   compiled baked = compiled_from("#include <flymask/mask.h>\nFLY_PARAM(int, n, 2);\n"
-                                 "bool mask(int b, int h, int q, int kv) { return kv < n; }\n", NULL, &options);
+                                 "bool mask(int b, int h, int q, int kv) { return kv < n; }\n",
+                                 NULL, &options);
   fly_bound *bound;
   ck_fly_ok(fly_mask_bind(baked.mask, bake, 1, &bound, &error), error);
   fly_bound_release(&bound);
@@ -261,11 +266,11 @@ static void geometry_refused(const fly_geometry *geometry, const char *part) {
   ck_assert_msg(strstr(error.message, part) != NULL, "\"%s\" is not in \"%s\"", part, error.message);
 }
 
-#define REFUSED(part, ...)           \
-  do {                               \
-    fly_geometry g = plain;          \
-    __VA_ARGS__;                     \
-    geometry_refused(&g, part);      \
+#define REFUSED(part, ...)                                                                                             \
+  do {                                                                                                                 \
+    fly_geometry g = plain;                                                                                            \
+    __VA_ARGS__;                                                                                                       \
+    geometry_refused(&g, part);                                                                                        \
   } while (0)
 
 START_TEST(a_geometry_outside_the_limits_is_refused) {

@@ -221,11 +221,11 @@ static bool compile_works(bool *from_cache) {
   return good;
 }
 
-#define COMPILES(WANTED)                       \
-  do {                                         \
-    bool from_cache;                           \
-    ck_assert(compile_works(&from_cache));     \
-    ck_assert_int_eq(from_cache, WANTED);      \
+#define COMPILES(WANTED)                                                                                               \
+  do {                                                                                                                 \
+    bool from_cache;                                                                                                   \
+    ck_assert(compile_works(&from_cache));                                                                             \
+    ck_assert_int_eq(from_cache, WANTED);                                                                              \
   } while (0)
 
 static void only_entry(char path[600]) {
@@ -279,7 +279,8 @@ START_TEST(an_entry_of_another_mask_is_rebuilt) {
   COMPILES(false);
   only_entry(path);
   ck_fly_ok(fly_mask_compile("#include <flymask/mask.h>\nbool mask(int b, int h, int q, int kv) { return kv >= q; }\n",
-                             "causal.c", &options, &mask, &error), error);
+                             "causal.c", &options, &mask, &error),
+            error);
   fly_mask_release(&mask);
   DIR *at = opendir(directory);
   for (struct dirent *e; (e = readdir(at));)

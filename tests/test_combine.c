@@ -13,9 +13,10 @@ static const char blocks[] = "#include <flymask/mask.h>\nFLY_PARAM(int, size, 10
                              "static const int table[4] = {0, 1, 1, 0};\n"
                              "bool mask(int b, int h, int q, int kv) {\n"
                              "  return left[q / size] == left[kv / size] || table[(q ^ kv) & 3];\n}\n";
-static const char tokens[] = "#include <flymask/mask.h>\nFLY_PARAM(int, gap, 9);\nstatic const int table[4] = {5, 0, 0, 5};\n"
-                             "bool mask(int b, int h, int q, int kv) {\n"
-                             "  return fly_token_kv(b, h, kv) % gap != fly_token_q(b, h, q) % table[h & 3] && kv < fly_len_kv(b) - 2;\n}\n";
+static const char tokens[] =
+    "#include <flymask/mask.h>\nFLY_PARAM(int, gap, 9);\nstatic const int table[4] = {5, 0, 0, 5};\n"
+    "bool mask(int b, int h, int q, int kv) {\n"
+    "  return fly_token_kv(b, h, kv) % gap != fly_token_q(b, h, q) % table[h & 3] && kv < fly_len_kv(b) - 2;\n}\n";
 
 static const uint8_t left_data[8] = {0, 1, 2, 0, 1, 1, 2, 0};
 
@@ -101,10 +102,13 @@ START_TEST(names_that_both_have_get_a_suffix) {
   ck_assert_str_eq(info->name, "(window.c and blocks.c)");
   ck_assert_int_eq(info->parameter_count, 3);
   ck_assert_int_eq(info->buffer_count, 1);
-  ck_assert(has(c.mask, "left.left") && has(c.mask, "left.right") && has(c.mask, "size.left") && has(c.mask, "size.right"));
+  ck_assert(has(c.mask, "left.left") && has(c.mask, "left.right") && has(c.mask, "size.left") &&
+            has(c.mask, "size.right"));
   uint64_t bits[N];
-  bits_of(&c, (fly_arg[]){FLY_INT("left.left", 20), FLY_INT("size.right", 9), FLY_CAPTURE("left.right", left),
-                          FLY_INT("size.left", 8)}, 4, 0, bits);
+  bits_of(&c,
+          (fly_arg[]){FLY_INT("left.left", 20), FLY_INT("size.right", 9), FLY_CAPTURE("left.right", left),
+                      FLY_INT("size.left", 8)},
+          4, 0, bits);
   for (int q = 0; q < N; q++)
     for (int kv = 0; kv < N; kv++)
       ck_assert_int_eq(bits[q] >> kv & 1, see_window(q, kv, 20, 8) && see_blocks(q, kv, 9));
@@ -136,14 +140,16 @@ START_TEST(combined_masks_combine_again_without_clashes) {
   ck_assert(has(three, "left.left") && has(three, "left.right") && has(three, "left"));
   compiled c = compiled_from_mask(combine(FLY_AND, three, compile(window, "d.c"), NULL));
   ck_assert_int_eq(fly_mask_get_info(c.mask)->parameter_count, 8);
-  ck_assert(has(c.mask, "left.left.left") && has(c.mask, "left.right.left") && has(c.mask, "left.left") && has(c.mask, "left.right"));
+  ck_assert(has(c.mask, "left.left.left") && has(c.mask, "left.right.left") && has(c.mask, "left.left") &&
+            has(c.mask, "left.right"));
   ck_assert_str_eq(fly_mask_get_info(c.mask)->name, "(((a.c and b.c) or c.c) and d.c)");
   uint64_t bits[N]; /* of a, c and d; b keeps its default */
   const fly_arg args[] = {FLY_INT("left.left.left", 3), FLY_INT("left.left", 20), FLY_INT("left.right", 30)};
   bits_of(&c, args, 3, 0, bits);
   for (int q = 0; q < N; q++)
     for (int kv = 0; kv < N; kv++) {
-      bool wanted = ((see_window(q, kv, 3, 7) && see_window(q, kv, 5, 7)) || see_window(q, kv, 20, 7)) && see_window(q, kv, 30, 7);
+      bool wanted = ((see_window(q, kv, 3, 7) && see_window(q, kv, 5, 7)) || see_window(q, kv, 20, 7)) &&
+                    see_window(q, kv, 30, 7);
       ck_assert_int_eq(bits[q] >> kv & 1, wanted);
     }
   compiled_free(&c);
@@ -169,7 +175,8 @@ START_TEST(tokens_lengths_and_tables_are_kept_apart_or_shared) {
   for (int i = 0; i < N; i++) rows[i] = (i * 29 + 3) % N;
   fly_buffer *left = left_buffer();
   fly_mask *right = combine(FLY_NOT, compile(tokens, "t.c"), NULL, NULL);
-  compiled c = compiled_from_mask(combine(FLY_AND, compile(tokens, "t.c"), combine(FLY_OR, compile(blocks, "b.c"), right, NULL), NULL));
+  compiled c = compiled_from_mask(
+      combine(FLY_AND, compile(tokens, "t.c"), combine(FLY_OR, compile(blocks, "b.c"), right, NULL), NULL));
   ck_assert(fly_mask_get_info(c.mask)->reads_token_q && fly_mask_get_info(c.mask)->reads_len_kv);
   fly_geometry g = geometry;
   g.q_rows.rows = g.kv_rows.rows = rows;
@@ -226,7 +233,7 @@ START_TEST(combinations_are_cached_by_what_they_mean) {
     fly_combine how;
     const fly_mask *left, *right;
     bool cached;
-  } calls[] = {{FLY_AND, w, c, false}, {FLY_AND, w, c, true},      {FLY_OR, w, c, false}, {FLY_AND, c, w, false},
+  } calls[] = {{FLY_AND, w, c, false},    {FLY_AND, w, c, true},     {FLY_OR, w, c, false},    {FLY_AND, c, w, false},
                {FLY_NOT, w, NULL, false}, {FLY_NOT, c, NULL, false}, {FLY_NOT, w, NULL, true}, {FLY_AND, c, w, true}};
   flyi_hash seen[8];
   for (int i = 0; i < 8; i++) {
@@ -234,7 +241,8 @@ START_TEST(combinations_are_cached_by_what_they_mean) {
     ck_assert_msg(fly_mask_get_info(out)->from_cache == calls[i].cached, "call %d", i);
     seen[i] = out->image.identity;
     for (int j = 0; j < i; j++)
-      ck_assert_int_eq(flyi_hash_equal(seen[i], seen[j]), (i == 1 && j == 0) || (i == 6 && j == 4) || (i == 7 && j == 3));
+      ck_assert_int_eq(flyi_hash_equal(seen[i], seen[j]),
+                       (i == 1 && j == 0) || (i == 6 && j == 4) || (i == 7 && j == 3));
     fly_mask_release(&out);
   }
   fly_mask_release(&w), fly_mask_release(&c);

@@ -54,7 +54,8 @@ START_TEST(whatever_changes_the_result_changes_the_entry) {
   char edited[sizeof window + 1];
   snprintf(edited, sizeof edited, "%s\n", window);
   const fly_compile_options options[] = {none, OPTIONS(.target = "x86-64"), OPTIONS(.bake = two, .bake_count = 1),
-                                         OPTIONS(.bake = three, .bake_count = 1), OPTIONS(.bake = right, .bake_count = 1)};
+                                         OPTIONS(.bake = three, .bake_count = 1),
+                                         OPTIONS(.bake = right, .bake_count = 1)};
   for (int round = 0; round < 2; round++) {
     for (int i = 0; i < 5; i++) ck_assert_int_eq(cached(window, "w.c", options[i]), round == 1);
     ck_assert_int_eq(cached(window, "other.c", none), round == 1);
@@ -117,8 +118,10 @@ static void refused(fly_status status, const char *part, const char *source, fly
 }
 
 START_TEST(wrong_options_are_refused) {
-  const fly_arg unknown[] = {FLY_INT("lfet", 1)}, twice[] = {FLY_INT("left", 1), FLY_INT("left", 1)}, real[] = {FLY_REAL("left", 1)};
-  const fly_arg large[] = {FLY_INT("left", (int64_t)1 << 40)}, buffer[] = {FLY_CAPTURE("left", NULL)}, nameless[] = {FLY_INT(NULL, 1)};
+  const fly_arg unknown[] = {FLY_INT("lfet", 1)}, twice[] = {FLY_INT("left", 1), FLY_INT("left", 1)},
+                real[] = {FLY_REAL("left", 1)};
+  const fly_arg large[] = {FLY_INT("left", (int64_t)1 << 40)}, buffer[] = {FLY_CAPTURE("left", NULL)},
+                nameless[] = {FLY_INT(NULL, 1)};
   refused(FLY_ERROR_ARGUMENT, "source is NULL", NULL, none);
   refused(FLY_ERROR_ARGUMENT, "size", window, OPTIONS(.size = 3));
   refused(FLY_ERROR_ARGUMENT, "not one of", window, OPTIONS(.target = "x86-64-v9"));
@@ -139,8 +142,10 @@ START_TEST(errors_of_the_source_have_their_place) {
   fly_error error = {0};
   fly_mask *mask;
   const fly_compile_options options = {FLY_INIT(fly_compile_options), .cache = ""};
-  ck_assert_int_eq(fly_mask_compile("#include <flymask/mask.h>\nbool mask(int b, int h, int q, int kv) {\n  return kv <= p;\n}\n",
-                                    "dir/w.c", &options, &mask, &error), FLY_ERROR_SOURCE);
+  ck_assert_int_eq(
+      fly_mask_compile("#include <flymask/mask.h>\nbool mask(int b, int h, int q, int kv) {\n  return kv <= p;\n}\n",
+                       "dir/w.c", &options, &mask, &error),
+      FLY_ERROR_SOURCE);
   ck_assert_str_eq(error.file, "dir/w.c");
   ck_assert_int_eq(error.line, 3);
   ck_assert_int_eq(error.column, 16);
@@ -210,7 +215,8 @@ static void *compile_some(void *context) {
     fly_error error = {0};
     fly_mask *mask;
     const fly_compile_options options = {FLY_INIT(fly_compile_options), .cache = j->cache};
-    snprintf(source, sizeof source, "#include <flymask/mask.h>\nbool mask(int b, int h, int q, int kv) { return kv < %d; }\n", limit);
+    snprintf(source, sizeof source,
+             "#include <flymask/mask.h>\nbool mask(int b, int h, int q, int kv) { return kv < %d; }\n", limit);
     if (fly_mask_compile(source, "t.c", &options, &mask, &error)) {
       snprintf(j->failure, sizeof j->failure, "%s", error.message);
       break;
@@ -285,10 +291,13 @@ START_TEST(masks_of_the_library_become_vectors) {
       snprintf(path, sizeof path, "%s/masks/%s.c", FLYMASK_SOURCE, names[i]);
       char *ll = emit_file(path, *target, FLY_EMIT_LL), *text = emit_file(path, *target, FLY_EMIT_ASM);
       ck_assert_msg(strstr(ll, "icmp") && strstr(ll, "<16 x i32>"), "%s for %s:\n%s", names[i], *target, ll);
-      ck_assert_ptr_null(strstr(ll, "call "  "i1 @mask"));
+      ck_assert_ptr_null(strstr(ll, "call "
+                                    "i1 @mask"));
       ck_assert_ptr_nonnull(strstr(text, "fly_tile_bits:"));
       bool zmm = strstr(text, "zmm"), ymm = strstr(text, "ymm");
-      bool wanted = strcmp(*target, "x86-64-v4") == 0 ? zmm : strcmp(*target, "x86-64-v3") == 0 ? ymm && !zmm : !ymm && !zmm;
+      bool wanted = strcmp(*target, "x86-64-v4") == 0   ? zmm
+                    : strcmp(*target, "x86-64-v3") == 0 ? ymm && !zmm
+                                                        : !ymm && !zmm;
       ck_assert_msg(wanted && strstr(text, "pcmp"), "%s for %s:\n%s", names[i], *target, text);
       free(ll), free(text);
     }
@@ -332,7 +341,9 @@ START_TEST(all_targets_and_loaders_give_the_same_bits) {
         size_t size = fly_type_size(info->buffers[i].type);
         for (int k = 0; k < 256; k++) data[k * size] = (uint8_t)test_range(&random, 0, 3);
         fly_buffer *buffer;
-        ck_fly_ok(fly_buffer_create(info->buffers[i].type, info->buffers[i].rank, (int64_t[]){4, 4, 4, 4}, data, &buffer, &error), error);
+        ck_fly_ok(fly_buffer_create(info->buffers[i].type, info->buffers[i].rank, (int64_t[]){4, 4, 4, 4}, data,
+                                    &buffer, &error),
+                  error);
         args[i] = FLY_CAPTURE(info->buffers[i].name, buffer);
       }
       const fly_geometry geometry = {FLY_INIT(fly_geometry), .batch = 2, .heads = 3, .len_q = 3000, .len_kv = 3000};

@@ -1,4 +1,5 @@
-/* The front end: clang in a child process that reads nothing but what it is given, ends in time, and leaves nothing behind. */
+/* The front end: clang in a child process that reads nothing but what it is given, ends in time, and leaves nothing
+ * behind. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -62,7 +63,8 @@ static const char *install_script(const char *script) {
 }
 
 static fly_status run_script(const char *script, double seconds, fly_error *error) {
-  const fly_compile_options options = {FLY_INIT(fly_compile_options), .clang = install_script(script), .clang_seconds = seconds};
+  const fly_compile_options options = {FLY_INIT(fly_compile_options), .clang = install_script(script),
+                                       .clang_seconds = seconds};
   return run(PLAIN, &options, error);
 }
 
@@ -85,7 +87,7 @@ static void no_child_left(void) {
   ck_assert_int_eq(errno, ECHILD);
 }
 
-/* ---- Results and errors --------------------------------------------------------------------------------------------- */
+/* ---- Results and errors ------------------------------------------------------------------------------------------ */
 
 START_TEST(a_mask_becomes_unoptimised_ir_with_locations) {
   flyi_bytes ir;
@@ -94,7 +96,7 @@ START_TEST(a_mask_becomes_unoptimised_ir_with_locations) {
   const char *text = (const char *)ir.data;
   ck_assert_uint_eq(strlen(text), ir.size);
   ck_assert_ptr_nonnull(strstr(text, "@mask("));
-  ck_assert_ptr_nonnull(strstr(text, "alloca i32"));     /* no pass has run */
+  ck_assert_ptr_nonnull(strstr(text, "alloca i32")); /* no pass has run */
   ck_assert_ptr_nonnull(strstr(text, "!DILocation(line: 2, column: "));
   ck_assert_ptr_null(strstr(text, "nsw"));
   ck_assert_ptr_null(strstr(text, "optnone"));
@@ -107,12 +109,13 @@ START_TEST(the_first_error_has_its_place) {
     const char *source;
     int line, column;
     const char *message;
-  } cases[] = {{"\n  int x = y;\n int z = w;\n", 2, 11, "use of undeclared identifier 'y'"},
-               {"#include <flymask/mask.h>\nbool mask(int b, int h, int q, int kv) { return q }\n", 2, 50, "expected ';'"},
-               {"#error no: error: at all\n", 1, 2, "no: error: at all"},
-               {"#line 70 \"/etc/passwd\"\nint x = y;\n", 70, 9, "use of undeclared identifier 'y'"},
-               {"#include <flymask/mask.h>\nFLY_PARAM(int, left, right);\n", 2, 22, "undeclared identifier 'right'"},
-               {"#error \x01\x1b[31m\n", 1, 2, "[31m"}};
+  } cases[] = {
+      {"\n  int x = y;\n int z = w;\n", 2, 11, "use of undeclared identifier 'y'"},
+      {"#include <flymask/mask.h>\nbool mask(int b, int h, int q, int kv) { return q }\n", 2, 50, "expected ';'"},
+      {"#error no: error: at all\n", 1, 2, "no: error: at all"},
+      {"#line 70 \"/etc/passwd\"\nint x = y;\n", 70, 9, "use of undeclared identifier 'y'"},
+      {"#include <flymask/mask.h>\nFLY_PARAM(int, left, right);\n", 2, 22, "undeclared identifier 'right'"},
+      {"#error \x01\x1b[31m\n", 1, 2, "[31m"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     fly_error error;
     ck_assert_int_eq(run(cases[i].source, NULL, &error), FLY_ERROR_SOURCE);
@@ -129,15 +132,17 @@ START_TEST(sources_that_are_not_utf8_are_refused_at_their_place) {
   static const struct {
     const char *source;
     int line, column; /* 0: it is fine */
-  } cases[] = {{"// gr\xc3\xb6\xc3\x9f" "e \xe2\x82\xac \xf0\x9f\x98\x80\n" PLAIN, 0, 0},
+  } cases[] = {{"// gr\xc3\xb6\xc3\x9f"
+                "e \xe2\x82\xac \xf0\x9f\x98\x80\n" PLAIN,
+                0, 0},
                {"\xef\xbb\xbf" PLAIN, 0, 0},
                {PLAIN "// \xff\n", 3, 4},
                {PLAIN "\n//\xe9 x\n", 4, 3},
-               {"// \xc0\xaf\n", 1, 4},              /* overlong */
+               {"// \xc0\xaf\n", 1, 4}, /* overlong */
                {"// \xe0\x80\xaf\n", 1, 4},
-               {"// \xed\xa0\x80\n", 1, 4},          /* a surrogate */
-               {"// \xf4\x90\x80\x80\n", 1, 4},      /* beyond U+10FFFF */
-               {"// \xe2\x82", 1, 4},                /* cut short */
+               {"// \xed\xa0\x80\n", 1, 4},     /* a surrogate */
+               {"// \xf4\x90\x80\x80\n", 1, 4}, /* beyond U+10FFFF */
+               {"// \xe2\x82", 1, 4},           /* cut short */
                {"// \x80\n", 1, 4}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     fly_error error;
@@ -165,31 +170,39 @@ START_TEST(sources_are_at_most_1_MiB) {
 }
 END_TEST
 
-/* ---- Files ---------------------------------------------------------------------------------------------------------- */
+/* ---- Files ------------------------------------------------------------------------------------------------------- */
 
 START_TEST(the_freestanding_headers_are_there) {
   fly_error error;
-  ck_fly_ok(run("#include <float.h>\n#include <iso646.h>\n#include <limits.h>\n#include <stdalign.h>\n#include <stdbool.h>\n"
-                "#include <stddef.h>\n#include <stdint.h>\n#include <stdnoreturn.h>\n#include \"flymask/mask.h\"\n"
-                "struct s { char c; alignas(8) int i; };\n"
-                "_Static_assert(offsetof(struct s, i) == 8, \"\");\n"
-                "_Static_assert(INT_MAX == INT32_MAX and LONG_MAX == INT64_MAX and SIZE_MAX == UINT64_MAX, \"\");\n"
-                "_Static_assert(FLT_MANT_DIG == 24 and sizeof(max_align_t) == 32 and CHAR_MIN == -128, \"\");\n" MASK,
-                NULL, &error),
-            error);
+  ck_fly_ok(
+      run("#include <float.h>\n#include <iso646.h>\n#include <limits.h>\n#include <stdalign.h>\n#include <stdbool.h>\n"
+          "#include <stddef.h>\n#include <stdint.h>\n#include <stdnoreturn.h>\n#include \"flymask/mask.h\"\n"
+          "struct s { char c; alignas(8) int i; };\n"
+          "_Static_assert(offsetof(struct s, i) == 8, \"\");\n"
+          "_Static_assert(INT_MAX == INT32_MAX and LONG_MAX == INT64_MAX and SIZE_MAX == UINT64_MAX, \"\");\n"
+          "_Static_assert(FLT_MANT_DIG == 24 and sizeof(max_align_t) == 32 and CHAR_MIN == -128, \"\");\n" MASK,
+          NULL, &error),
+      error);
 }
 END_TEST
 
 /* Sources that name the file given for %s. */
 static const char *const naming[] = {
-    "#include \"%s\"\n" MASK, "#include <%s>\n" MASK, "#include_next <%s>\n" MASK, "#import \"%s\"\n" MASK,
-    "#define NAME \"%s\"\n#include NAME\n" MASK, "#define NAME <%s>\n#include NAME\n" MASK,
+    "#include \"%s\"\n" MASK,
+    "#include <%s>\n" MASK,
+    "#include_next <%s>\n" MASK,
+    "#import \"%s\"\n" MASK,
+    "#define NAME \"%s\"\n#include NAME\n" MASK,
+    "#define NAME <%s>\n#include NAME\n" MASK,
     "static const unsigned char t[] = {\n#embed \"%s\"\n};\n" MASK,
     "#include <flymask/mask.h>\n#if __has_include(\"%s\")\n#error visible\n#endif\n" MASK,
     "#include <flymask/mask.h>\n#if __has_include_next(<%s>)\n#error visible\n#endif\n" MASK,
     "#include <flymask/mask.h>\n#if __has_embed(\"%s\")\n#error visible\n#endif\n" MASK,
-    "#pragma GCC dependency \"%s\"\n" PLAIN, "#pragma include_alias(\"x.h\", \"%s\")\n#include \"x.h\"\n" PLAIN,
-    "#pragma clang module load %s\n" PLAIN, "#line 1 \"%s\"\n" PLAIN, "#line 1 \"%s\"\nint x = y;\n",
+    "#pragma GCC dependency \"%s\"\n" PLAIN,
+    "#pragma include_alias(\"x.h\", \"%s\")\n#include \"x.h\"\n" PLAIN,
+    "#pragma clang module load %s\n" PLAIN,
+    "#line 1 \"%s\"\n" PLAIN,
+    "#line 1 \"%s\"\nint x = y;\n",
     "#include <flymask/mask.h>\n__asm__(\".incbin \\\"%s\\\"\");\n" MASK,
     "#include <flymask/mask.h>\n#pragma comment(lib, \"%s\")\n" MASK};
 
@@ -248,7 +261,8 @@ START_TEST(a_named_fifo_does_not_block) {
 END_TEST
 
 START_TEST(the_environment_does_not_reach_clang) {
-  static const char *const paths[] = {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX", "COMPILER_PATH"};
+  static const char *const paths[] = {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX",
+                                      "COMPILER_PATH"};
   make_directory();
   write_file("leak.h", 0644, "int leaked;\n");
   for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) setenv(paths[i], directory, 1);
@@ -263,11 +277,13 @@ START_TEST(the_environment_does_not_reach_clang) {
 }
 END_TEST
 
-/* ---- Limits --------------------------------------------------------------------------------------------------------- */
+/* ---- Limits ------------------------------------------------------------------------------------------------------ */
 
 START_TEST(a_source_that_takes_too_long_is_stopped) {
   char source[4096] = "#include <flymask/mask.h>\n#define A0 q +\n";
-  for (int i = 1; i < 12; i++) sprintf(source + strlen(source), "#define A%d A%d A%d A%d A%d A%d A%d A%d\n", i, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1);
+  for (int i = 1; i < 12; i++)
+    sprintf(source + strlen(source), "#define A%d A%d A%d A%d A%d A%d A%d A%d\n", i, i - 1, i - 1, i - 1, i - 1, i - 1,
+            i - 1, i - 1);
   strcat(source, "bool mask(int b, int h, int q, int kv) { return A11 0; }\n");
   const fly_compile_options options = {FLY_INIT(fly_compile_options), .clang_seconds = 0.5};
   fly_error error;
@@ -291,8 +307,8 @@ END_TEST
 START_TEST(a_child_that_hangs_is_killed_with_its_children) {
   make_directory();
   static const char *const scripts[] = {
-      "#!/bin/sh\nsleep 100 &\necho $! > %s\nwait\n",                           /* holds its outputs open */
-      "#!/bin/sh\nsleep 100 &\necho $! > %s\nexec >&- 2>&-\nwait\n",            /* closes them */
+      "#!/bin/sh\nsleep 100 &\necho $! > %s\nwait\n",                             /* holds its outputs open */
+      "#!/bin/sh\nsleep 100 &\necho $! > %s\nexec >&- 2>&-\nwait\n",              /* closes them */
       "#!/bin/sh\ntrap '' TERM INT HUP\nsleep 100 &\necho $! > %s\nsleep 100\n"}; /* ignores signals */
   for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
     char script[512];
@@ -353,7 +369,7 @@ START_TEST(a_clang_that_crashes_is_an_error) {
 }
 END_TEST
 
-/* ---- Which clang ---------------------------------------------------------------------------------------------------- */
+/* ---- Which clang ------------------------------------------------------------------------------------------------- */
 
 START_TEST(a_missing_clang_says_what_to_install) {
   const fly_compile_options options = {FLY_INIT(fly_compile_options), .clang = "/nonexistent/clang"};
@@ -416,8 +432,8 @@ START_TEST(a_clang_newer_than_our_llvm_says_what_to_install) {
   fly_error error;
   snprintf(install, sizeof install, "apt install clang-%d", FLYI_LLVM_MAJOR);
   for (int version = 10; version < 40; version++) { /* ten releases ago is too old, all of the next ones are too new */
-    snprintf(script, sizeof script, "#!/bin/sh\nprintf '\\n!llvm.ident = !{!0}\\n!0 = !{!\"Debian clang version %d.1.2\"}\\n'\n",
-             version);
+    snprintf(script, sizeof script,
+             "#!/bin/sh\nprintf '\\n!llvm.ident = !{!0}\\n!0 = !{!\"Debian clang version %d.1.2\"}\\n'\n", version);
     fly_status status = run_script(script, 10, &error);
     ck_assert_int_eq(status, version < 15 || version > FLYI_LLVM_MAJOR ? FLY_ERROR_TOOL : FLY_OK);
     if (!status) continue;
@@ -429,7 +445,7 @@ START_TEST(a_clang_newer_than_our_llvm_says_what_to_install) {
 }
 END_TEST
 
-/* ---- A good guest --------------------------------------------------------------------------------------------------- */
+/* ---- A good guest ------------------------------------------------------------------------------------------------ */
 
 START_TEST(no_descriptors_are_left) {
   make_directory();
@@ -468,7 +484,8 @@ START_TEST(a_host_without_standard_streams_is_served) {
   if (pid == 0) {
     fly_error error;
     close(0), close(1), close(2);
-    bool good = run(PLAIN, NULL, &error) == FLY_OK && fcntl(0, F_GETFD) < 0 && fcntl(1, F_GETFD) < 0 && fcntl(2, F_GETFD) < 0;
+    bool good = run(PLAIN, NULL, &error) == FLY_OK && fcntl(0, F_GETFD) < 0 && fcntl(1, F_GETFD) < 0 &&
+                fcntl(2, F_GETFD) < 0;
     _exit(good ? 0 : 1);
   }
   int status;

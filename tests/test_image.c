@@ -3,10 +3,11 @@
 
 enum { CHECKSUM_AT = 48, CHECKED_FROM = 64 }; /* runtime/image.c: the checksum covers what lies behind it */
 
-static const char source[] = "#include <flymask/mask.h>\nFLY_PARAM(int, left, 100);\nFLY_PARAM(float, ratio, 0.5f);\n"
-                             "FLY_BUFFER(int32_t, doc, 1);\n"
-                             "bool mask(int b, int h, int q, int kv) {\n"
-                             "  return doc[q] == doc[kv] && q - kv <= left * ratio && fly_token_kv(b, h, kv) <= q;\n}\n";
+static const char source[] =
+    "#include <flymask/mask.h>\nFLY_PARAM(int, left, 100);\nFLY_PARAM(float, ratio, 0.5f);\n"
+    "FLY_BUFFER(int32_t, doc, 1);\n"
+    "bool mask(int b, int h, int q, int kv) {\n"
+    "  return doc[q] == doc[kv] && q - kv <= left * ratio && fly_token_kv(b, h, kv) <= q;\n}\n";
 
 static fly_mask *mask;
 
@@ -64,7 +65,8 @@ END_TEST
 START_TEST(every_truncation_is_refused) {
   fly_error error = {0};
   for (size_t size = 0; size < mask->size; size++)
-    ck_assert_msg(read_copy(mask->bytes, size, &error) == FLY_ERROR_IMAGE, "%zu of %zu bytes were accepted", size, mask->size);
+    ck_assert_msg(read_copy(mask->bytes, size, &error) == FLY_ERROR_IMAGE, "%zu of %zu bytes were accepted", size,
+                  mask->size);
   ck_assert_int_eq(read_copy(mask->bytes, mask->size, &error), FLY_OK);
 }
 END_TEST
@@ -78,8 +80,8 @@ START_TEST(every_changed_byte_is_refused) {
     for (int i = 0; i < 3; i++) {
       flyi_image image;
       bytes[at] ^= changes[i];
-      ck_assert_msg(flyi_image_read(bytes, mask->size, &image, &error) == FLY_ERROR_IMAGE, "byte %zu ^ %02x accepted", at,
-                    changes[i]);
+      ck_assert_msg(flyi_image_read(bytes, mask->size, &image, &error) == FLY_ERROR_IMAGE, "byte %zu ^ %02x accepted",
+                    at, changes[i]);
       ck_assert_ptr_null(image.memory);
       bytes[at] ^= changes[i];
     }
@@ -139,7 +141,10 @@ static void foreign(const char *part, size_t at, const void *data, size_t size) 
 }
 
 START_TEST(foreign_files_and_versions_are_named) {
-  foreign("not a Flymask image", 0, "\x7f" "ELF\2\1\1", 8);
+  foreign("not a Flymask image", 0,
+          "\x7f"
+          "ELF\2\1\1",
+          8);
   foreign("format 7, this library reads 1", 8, "\7\0\0\0", 4);
   foreign("Flymask 0.0.9, this is", 16, "0.0.9\0\0\0\0\0\0\0\0\0\0\0", 16);
 }
@@ -200,7 +205,8 @@ END_TEST
 START_TEST(a_kernel_comes_back_from_its_bytes) {
   fly_error error = {0};
   fly_kernel *kernel, *loaded;
-  const fly_kernel_desc desc = {FLY_INIT(fly_kernel_desc), .type = FLY_BF16, .head_dim = 64, .value_dim = 96, .target = "x86-64"};
+  const fly_kernel_desc desc = {FLY_INIT(fly_kernel_desc), .type = FLY_BF16, .head_dim = 64, .value_dim = 96,
+                                .target = "x86-64"};
   ck_fly_ok(fly_kernel_create(mask, &desc, &kernel, &error), error);
   const void *bytes, *again;
   size_t size;

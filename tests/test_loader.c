@@ -35,7 +35,8 @@ START_TEST(every_truncation_is_refused) {
   fly_error error = {0};
   flyi_section object = c.mask->image.code;
   for (size_t size = 0; size < object.size; size++)
-    ck_assert_msg(load(object.data, size, &error) == FLY_ERROR_IMAGE, "%zu of %zu bytes were loaded", size, object.size);
+    ck_assert_msg(load(object.data, size, &error) == FLY_ERROR_IMAGE, "%zu of %zu bytes were loaded", size,
+                  object.size);
   ck_assert_int_eq(load(object.data, object.size, &error), FLY_OK);
 }
 END_TEST
@@ -68,7 +69,8 @@ static void permissions(const void *address, char out[5]) {
   unsigned long low, high;
   out[0] = 0;
   while (fgets(line, sizeof line, maps))
-    if (sscanf(line, "%lx-%lx %4s", &low, &high, found) == 3 && (unsigned long)address >= low && (unsigned long)address < high)
+    if (sscanf(line, "%lx-%lx %4s", &low, &high, found) == 3 && (unsigned long)address >= low &&
+        (unsigned long)address < high)
       memcpy(out, found, 5);
   fclose(maps);
 }
@@ -154,15 +156,18 @@ START_TEST(what_a_mask_does_not_need_is_refused) {
   refused(HEAD "@x = external global i32\n" ENTRY "%v = load i32, ptr @x\nstore i32 %v, ptr %bits\nret void\n}\n",
           FLY_ERROR_IMAGE, "relocation");
   refused(HEAD "@x = internal global i32 5\n" ENTRY "%v = load i32, ptr @x\n%w = add i32 %v, 1\nstore i32 %w, ptr @x\n"
-          "store i32 %w, ptr %bits\nret void\n}\n", FLY_ERROR_IMAGE, "neither code nor constants");
+               "store i32 %w, ptr %bits\nret void\n}\n",
+          FLY_ERROR_IMAGE, "neither code nor constants");
   refused(HEAD "@x = internal global [9 x i32] zeroinitializer\n" ENTRY "%v = load i32, ptr @x\nstore i32 %b, ptr @x\n"
-          "store i32 %v, ptr %bits\nret void\n}\n", FLY_ERROR_IMAGE, "neither code nor constants");
+               "store i32 %v, ptr %bits\nret void\n}\n",
+          FLY_ERROR_IMAGE, "neither code nor constants");
   refused(HEAD "@x = thread_local global i32 0\n" ENTRY "store i32 %b, ptr @x\nret void\n}\n", FLY_ERROR_IMAGE, "");
   refused(HEAD "define void @other(ptr %a) {\nret void\n}\n", FLY_ERROR_IMAGE, "no entry");
   refused(HEAD "define internal void @fly_tile_bits(ptr %a) {\nret void\n}\n", FLY_ERROR_IMAGE, "no entry");
   refused(HEAD "@fly_tile_bits = constant i64 5\n", FLY_ERROR_IMAGE, "the entry is no function");
   refused(HEAD "declare void @fly_tile_bits(ptr)\ndefine void @f(ptr %a) nounwind {\ncall void @fly_tile_bits(ptr %a)\n"
-          "ret void\n}\n", FLY_ERROR_IMAGE, "no entry");
+               "ret void\n}\n",
+          FLY_ERROR_IMAGE, "no entry");
 }
 END_TEST
 
@@ -173,9 +178,14 @@ START_TEST(another_files_header_is_refused) {
   static const struct {
     size_t at;
     uint8_t value;
-  } changes[] = {{0, 0}, {EI_CLASS, ELFCLASS32}, {EI_DATA, ELFDATA2MSB}, {offsetof(Elf64_Ehdr, e_type), ET_DYN},
-                 {offsetof(Elf64_Ehdr, e_type), ET_EXEC}, {offsetof(Elf64_Ehdr, e_machine), EM_AARCH64 & 0xff},
-                 {offsetof(Elf64_Ehdr, e_shentsize), 40}, {offsetof(Elf64_Ehdr, e_phnum), 1}};
+  } changes[] = {{0, 0},
+                 {EI_CLASS, ELFCLASS32},
+                 {EI_DATA, ELFDATA2MSB},
+                 {offsetof(Elf64_Ehdr, e_type), ET_DYN},
+                 {offsetof(Elf64_Ehdr, e_type), ET_EXEC},
+                 {offsetof(Elf64_Ehdr, e_machine), EM_AARCH64 & 0xff},
+                 {offsetof(Elf64_Ehdr, e_shentsize), 40},
+                 {offsetof(Elf64_Ehdr, e_phnum), 1}};
   for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
     memcpy(bytes, object.data, object.size);
     bytes[changes[i].at] = changes[i].value;
@@ -188,14 +198,15 @@ END_TEST
 /* memset and memcpy of sizes that are not known when compiled are calls, far from the code. */
 START_TEST(calls_of_the_c_librarys_memory_functions_work) {
   fly_error error = {0};
-  flyi_bytes object = assemble(HEAD "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\n"
-                                    "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n"
-                                    "declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)\n" ENTRY
-                                    "%n = zext i32 %b to i64\n%from = getelementptr i8, ptr %bits, i64 64\n"
-                                    "%on = getelementptr i8, ptr %bits, i64 3\n"
-                                    "call void @llvm.memset.p0.i64(ptr %bits, i8 -91, i64 %n, i1 false)\n"
-                                    "call void @llvm.memcpy.p0.p0.i64(ptr %from, ptr %bits, i64 %n, i1 false)\n"
-                                    "call void @llvm.memmove.p0.p0.i64(ptr %on, ptr %from, i64 %n, i1 false)\nret void\n}\n");
+  flyi_bytes object = assemble(
+      HEAD "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\n"
+           "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n"
+           "declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)\n" ENTRY
+           "%n = zext i32 %b to i64\n%from = getelementptr i8, ptr %bits, i64 64\n"
+           "%on = getelementptr i8, ptr %bits, i64 3\n"
+           "call void @llvm.memset.p0.i64(ptr %bits, i8 -91, i64 %n, i1 false)\n"
+           "call void @llvm.memcpy.p0.p0.i64(ptr %from, ptr %bits, i64 %n, i1 false)\n"
+           "call void @llvm.memmove.p0.p0.i64(ptr %on, ptr %from, i64 %n, i1 false)\nret void\n}\n");
   for (int own = 0; own < 2; own++) {
     flyi_code code;
     uint8_t bits[512] = {0}, wanted[512] = {0};

@@ -100,6 +100,51 @@ START_TEST(positions_are_uniform) {
 }
 END_TEST
 
+/* Every ordered pair of tokens at every pair of positions equally often: 56 x 28 cells. Each pair of positions gives a chi-square
+ * of 55 degrees of freedom; their largest of 28 stays below 110.1, which each exceeds with probability 1.5e-5. */
+START_TEST(pairs_of_positions_are_uniform) {
+  enum { N = 8, DRAWS = 40000 };
+  static int count[N][N][N][N];
+  memset(count, 0, sizeof count);
+  for (int i = 0; i < DRAWS; i++) {
+    int32_t r[N];
+    ck_assert_int_eq(fly_permutation(N, 2024, i, 0, 0, r, NULL), FLY_OK);
+    for (int p = 0; p < N; p++)
+      for (int q = p + 1; q < N; q++) count[p][q][r[p]][r[q]]++;
+  }
+  double expected = DRAWS / 56.0;
+  for (int p = 0; p < N; p++)
+    for (int q = p + 1; q < N; q++) {
+      double chi = 0;
+      for (int a = 0; a < N; a++)
+        for (int b = 0; b < N; b++)
+          if (a != b) chi += (count[p][q][a][b] - expected) * (count[p][q][a][b] - expected) / expected;
+      ck_assert_msg(chi < 110.1, "positions %d and %d: chi-square %g", p, q, chi);
+    }
+}
+END_TEST
+
+/* The distance of two given tokens: d occurs in 2 (n - d) of n (n - 1) cases. 99 cells but one, 148.2 at p = 0.001; the pairs are
+ * neighbours, the ends, and two in the middle. What a window of a permutation sees depends on this alone. */
+START_TEST(distances_of_pairs_are_those_of_random_positions) {
+  enum { N = 100, DRAWS = 60000 };
+  static const int pair[3][2] = {{10, 11}, {0, N - 1}, {37, 64}};
+  int count[N] = {0};
+  for (int i = 0; i < DRAWS; i++) {
+    int32_t r[N], position[N];
+    ck_assert_int_eq(fly_permutation(N, 77, 0, 0, i, r, NULL), FLY_OK);
+    for (int p = 0; p < N; p++) position[r[p]] = p;
+    count[abs(position[pair[_i][0]] - position[pair[_i][1]])]++;
+  }
+  double chi = 0;
+  for (int d = 1; d < N; d++) {
+    double expected = DRAWS * 2.0 * (N - d) / (N * (N - 1.0));
+    chi += (count[d] - expected) * (count[d] - expected) / expected;
+  }
+  ck_assert_double_lt(chi, 148.2);
+}
+END_TEST
+
 START_TEST(the_inverse_undoes) {
   enum { N = 777 };
   int32_t rows[N], inverse[N];
@@ -134,6 +179,8 @@ static Suite *make(void) {
   tcase_add_test(tests, the_result_does_not_depend_on_threads);
   tcase_add_loop_test(tests, small_permutations_are_uniform, 0, 2);
   tcase_add_test(tests, positions_are_uniform);
+  tcase_add_test(tests, pairs_of_positions_are_uniform);
+  tcase_add_loop_test(tests, distances_of_pairs_are_those_of_random_positions, 0, 3);
   tcase_add_test(tests, the_inverse_undoes);
   tcase_add_test(tests, what_is_no_permutation_is_named);
   suite_add_tcase(suite, tests);

@@ -1,10 +1,10 @@
-/* Mask programs: what is written is read back, what is damaged is refused, and what is decoded says the truth about every
- * box of pairs. The truth is an interpreter of the program (support/interpret.c), one pair at a time. */
+/* Mask programs: what is written is read back, what is damaged is refused, and what is decoded says the truth about
+ * every box of pairs. The truth is an interpreter of the program (support/interpret.c), one pair at a time. */
 #include "interpret.h"
 
 #include "runtime/nodes.h"
 
-/* ---- cases ------------------------------------------------------------------------------------------------------------------ */
+/* ---- cases ------------------------------------------------------------------------------------------------------- */
 
 static fly_buffer *random_buffer(test_random *random, fly_type type, int64_t limit) {
   int64_t count = test_range(random, 0, 7) ? test_range(random, 1, 300) : test_range(random, 0, 2);
@@ -38,14 +38,16 @@ typedef struct geometry_case {
 static void random_geometry(test_random *random, geometry_case *c) {
   int64_t packed = test_range(random, 0, 3) == 0;
   *c = (geometry_case){.geometry = {FLY_INIT(fly_geometry), .batch = 3, .heads = 2, .len_q = test_range(random, 1, 90),
-                                    .len_kv = test_range(random, 1, 90), .q_offset = test_range(random, 0, 3) ? 0 : test_range(random, -50, 200)}};
+                                    .len_kv = test_range(random, 1, 90),
+                                    .q_offset = test_range(random, 0, 3) ? 0 : test_range(random, -50, 200)}};
   fly_geometry *g = &c->geometry;
   for (int b = 0; b < 3; b++) {
     c->cu_q[b + 1] = c->cu_q[b] + (int32_t)test_range(random, 1, 70);
     c->cu_kv[b + 1] = c->cu_kv[b] + (int32_t)test_range(random, 1, 70);
   }
   if (packed) g->cu_seqlens_q = c->cu_q, g->cu_seqlens_kv = c->cu_kv;
-  for (int k = 0; k < 300; k++) c->rows[0][k] = (int32_t)test_range(random, 0, 250), c->rows[1][k] = (int32_t)test_range(random, 0, 99);
+  for (int k = 0; k < 300; k++)
+    c->rows[0][k] = (int32_t)test_range(random, 0, 250), c->rows[1][k] = (int32_t)test_range(random, 0, 99);
   if (test_range(random, 0, 1)) g->q_rows = (fly_row_map){c->rows[0], 0, packed ? 0 : g->len_q};
   if (test_range(random, 0, 1)) g->kv_rows = (fly_row_map){c->rows[1], packed ? 0 : g->len_kv, 0};
 }
@@ -79,9 +81,10 @@ static flyi_interval verdict(decoded *d, flyi_box box) {
   return d->value[d->nodes.answer];
 }
 
-/* ---- soundness -------------------------------------------------------------------------------------------------------------- */
+/* ---- soundness --------------------------------------------------------------------------------------------------- */
 
-static void check_box(const program_case *c, decoded *d, const fly_geometry *g, int b, int h, flyi_box box, long round) {
+static void check_box(const program_case *c, decoded *d, const fly_geometry *g, int b, int h, flyi_box box,
+                      long round) {
   bool visible = false, hidden = false;
   for (int64_t q = box.q0; q <= box.q1; q++)
     for (int64_t kv = box.kv0; kv <= box.kv1; kv++) {
@@ -90,11 +93,11 @@ static void check_box(const program_case *c, decoded *d, const fly_geometry *g, 
       visible |= see == 1, hidden |= see == 0;
     }
   flyi_interval r = verdict(d, box);
-  expect((r.hi || !visible) && (!r.lo || !hidden), "program %ld, (%d, %d): [%lld, %lld] x [%lld, %lld] is %s", round, b, h,
-         (long long)box.q0, (long long)box.q1, (long long)box.kv0, (long long)box.kv1, r.lo ? "full" : "empty");
+  expect((r.hi || !visible) && (!r.lo || !hidden), "program %ld, (%d, %d): [%lld, %lld] x [%lld, %lld] is %s", round, b,
+         h, (long long)box.q0, (long long)box.q1, (long long)box.kv0, (long long)box.kv1, r.lo ? "full" : "empty");
   bool pair = box.q0 == box.q1 && box.kv0 == box.kv1;
-  expect(!pair || d->nodes.unknown || r.lo == r.hi, "program %ld, (%d, %d): the pair %lld, %lld is undecided", round, b, h,
-         (long long)box.q0, (long long)box.kv0);
+  expect(!pair || d->nodes.unknown || r.lo == r.hi, "program %ld, (%d, %d): the pair %lld, %lld is undecided", round, b,
+         h, (long long)box.q0, (long long)box.kv0);
 }
 
 static flyi_box random_box(test_random *random, flyi_box all, int64_t side) {
@@ -129,7 +132,7 @@ START_TEST(verdicts_of_random_programs_hold_for_every_pair) {
 }
 END_TEST
 
-/* ---- bytes ------------------------------------------------------------------------------------------------------------------ */
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
 START_TEST(programs_survive_writing_and_reading) {
   test_random random = {.state = 5};
@@ -183,7 +186,8 @@ START_TEST(damaged_programs_are_refused_or_at_least_harmless) {
     for (int k = 0; k < 300; k++) {
       memcpy(bytes, c.bytes.data, c.bytes.size);
       for (int64_t n = test_range(&random, 1, 3); n > 0; n--)
-        bytes[test_range(&random, 5, (int64_t)c.bytes.size - 1)] = (uint8_t)test_range(&random, 0, test_range(&random, 0, 1) ? 255 : 45);
+        bytes[test_range(&random, 5, (int64_t)c.bytes.size - 1)] = (uint8_t)test_range(
+            &random, 0, test_range(&random, 0, 1) ? 255 : 45);
       flyi_section section = {bytes, c.bytes.size};
       if (flyi_program_check(section, &c.mask.image, NULL)) continue;
       flyi_section whole = c.mask.image.program;
@@ -278,12 +282,13 @@ START_TEST(what_the_decoder_relies_on_is_checked) {
   };
   for (size_t k = 0; k < sizeof broken / sizeof *broken; k++) {
     ck_assert_msg(parse_parts(broken[k].parts, &error) == FLY_ERROR_IMAGE, "%zu is accepted: %s", k, broken[k].message);
-    ck_assert_msg(strstr(error.message, broken[k].message) != NULL, "%zu: '%s', not '%s'", k, error.message, broken[k].message);
+    ck_assert_msg(strstr(error.message, broken[k].message) != NULL, "%zu: '%s', not '%s'", k, error.message,
+                  broken[k].message);
   }
 }
 END_TEST
 
-/* ---- what folds ------------------------------------------------------------------------------------------------------------- */
+/* ---- what folds -------------------------------------------------------------------------------------------------- */
 
 static int32_t k32(flyi_program *p, int64_t k) { return put_k(p, FLYI_OP_CONST, 32, 0, k); }
 static int32_t k64(flyi_program *p, int64_t k) { return put_k(p, FLYI_OP_CONST, 64, 0, k); }

@@ -34,15 +34,15 @@ typedef struct work {
 
 /* ---- packing ---------------------------------------------------------------------------------------------------------- */
 
-/* out[64][width], unless the rows stay where they are; says whether something is not finite. */
-INLINE vf pack_rows(float *out, const void *data, int64_t stride, const int32_t *rows, int count, int dim, int type) {
+/* out[64][width], unless the rows stay where they are. Returns the largest magnitudes. */
+INLINE vu pack_rows(float *out, const void *data, int64_t stride, const int32_t *rows, int count, int dim, int type) {
   int width = round_up(dim, W);
-  vf check = (vf)0.f;
+  vu check = (vu)0;
   for (int i = 0; i < count; i++) {
     const char *row = row_at(data, stride, rows, i, type);
     for (int n = 0; n < width; n += W) {
       vf x = load_row(type, row, n, dim);
-      check += unless_finite(x);
+      check = larger_magnitude(check, x);
       if (out) store(out + i * width + n, x);
     }
   }
@@ -60,8 +60,8 @@ INLINE float delta_of(const flyi_queries_cpu *c, int i, int type) {
 }
 
 INLINE int pack_queries_of(const flyi_queries_cpu *c, int type) {
-  vf check = pack_rows(c->packed_q, c->q, c->q_stride, c->q_rows, c->count, c->dim, type) +
-             pack_rows(c->packed_d_out, c->d_out, c->d_out_stride, c->out_rows, c->count, c->value_dim, type);
+  vu q = pack_rows(c->packed_q, c->q, c->q_stride, c->q_rows, c->count, c->dim, type);
+  vu d_out = pack_rows(c->packed_d_out, c->d_out, c->d_out_stride, c->out_rows, c->count, c->value_dim, type);
   for (int i = 0; i < BLOCK; i++) { /* rows that are not there: P = 0 */
     c->neg_lse[i] = -__builtin_inff();
     c->neg_delta[i] = 0;
@@ -75,7 +75,7 @@ INLINE int pack_queries_of(const flyi_queries_cpu *c, int type) {
                                              : __builtin_nanf("");
     c->neg_delta[i] = (d_lse - delta_of(c, i, type)) * c->scale;
   }
-  return lanes(check != check) != 0;
+  return is_special(q) || is_special(d_out);
 }
 
 static int pack_queries(const flyi_queries_cpu *c) {
@@ -87,11 +87,11 @@ static int pack_queries(const flyi_queries_cpu *c) {
 }
 
 INLINE int pack_keys_of(const flyi_keys_cpu *c, int type) {
-  vf check = pack_transposed(c->k_transposed, c->k, c->k_stride, c->rows, c->count, c->dim, c->dim,
+  vu check = pack_transposed(c->k_transposed, c->k, c->k_stride, c->rows, c->count, c->dim, c->dim,
                              c->scale * 1.44269504f, type);
   pack_transposed(c->v_transposed, c->v, c->v_stride, c->rows, c->count, c->value_dim, c->value_dim, c->scale, type);
   if (c->packed_k) pack_rows(c->packed_k, c->k, c->k_stride, c->rows, c->count, c->dim, type);
-  return lanes(check != check) != 0;
+  return is_special(check);
 }
 
 static int pack_keys(const flyi_keys_cpu *c) {
@@ -205,15 +205,17 @@ INLINE void fill_holes(work *w) {
 
 /* ---- the sums --------------------------------------------------------------------------------------------------------- */
 
-/* dV += P' dO, dK += G' Q: ROWS keys, the queries [first, last). */
+/* dV += P' dO and dK += G' Q for ROWS keys from `key`, the queries of the range. */
+INLINE void add_values(const flyi_backward_cpu *b, const work *w, int key, int first, int last) {
+  int width = round_up(b->value_dim, W);
+  add_product(b->d_v + key * width, width, width, w->p + first * BLOCK + key, BLOCK, 1, b->d_out + first * b->d_out_stride,
+              b->d_out_stride, last - first);
+}
+
 INLINE void add_keys(const flyi_backward_cpu *b, const work *w, int key, int first, int last) {
-  int k_width = round_up(b->dim, W), v_width = round_up(b->value_dim, W);
-  if (b->d_v)
-    add_product(b->d_v + key * v_width, v_width, v_width, w->p + first * BLOCK + key, BLOCK, 1,
-                b->d_out + first * b->d_out_stride, b->d_out_stride, last - first);
-  if (b->d_k)
-    add_product(b->d_k + key * k_width, k_width, k_width, w->g + first * BLOCK + key, BLOCK, 1, b->q + first * b->q_stride,
-                b->q_stride, last - first);
+  int width = round_up(b->dim, W);
+  add_product(b->d_k + key * width, width, width, w->g + first * BLOCK + key, BLOCK, 1, b->q + first * b->q_stride, b->q_stride,
+              last - first);
 }
 
 /* out[:] += x * row[:] */
@@ -257,13 +259,16 @@ static void partial_block(const flyi_backward_cpu *b, work *w) {
   }
   find_queries(w);
   fill_holes(w);
-  for (int i = 0; i < GROUPS; i++)
+  for (int i = 0; i < GROUPS && b->d_v; i++)
+    if (w->queries[i].last) add_values(b, w, i * ROWS, w->queries[i].first, w->queries[i].last);
+  for (int i = 0; i < GROUPS && b->d_k; i++)
     if (w->queries[i].last) add_keys(b, w, i * ROWS, w->queries[i].first, w->queries[i].last);
 }
 
 static void whole_block(const flyi_backward_cpu *b, work *w) {
   for (int r0 = 0; r0 < BLOCK; r0 += ROWS) full_scores(b, w, r0);
-  for (int key = 0; key < BLOCK; key += ROWS) add_keys(b, w, key, 0, BLOCK);
+  for (int key = 0; key < BLOCK && b->d_v; key += ROWS) add_values(b, w, key, 0, BLOCK);
+  for (int key = 0; key < BLOCK && b->d_k; key += ROWS) add_keys(b, w, key, 0, BLOCK);
 }
 
 static void block(const flyi_backward_cpu *b) {
@@ -291,8 +296,10 @@ static void add_queries(const flyi_backward_cpu *b) {
 INLINE void store_rows(const flyi_store_cpu *c, int type) {
   for (int i = 0; i < c->count; i++) {
     char *row = (char *)row_at(c->out, c->out_stride, c->rows, i, type);
-    for (int n = 0; n < c->dim; n += W)
-      store_row(type, row, n, c->dim, c->in ? load(c->in + i * c->in_stride + n) : (vf)0.f);
+    for (int n = 0; n < c->dim; n += W) {
+      vf x = c->in ? load(c->in + i * c->in_stride + n) : (vf)0.f;
+      store_row(type, row, n, c->dim, c->add ? x + load_row(type, row, n, c->dim) : x);
+    }
   }
 }
 

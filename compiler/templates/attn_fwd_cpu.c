@@ -14,6 +14,9 @@
  * maximum, which is raised only when a score exceeds it by 2^8. A masked score is -infinity, so its probability is exactly 0;
  * where that would meet an infinity or NaN of V, the values are added pair by pair instead. A NaN or an infinite maximum that
  * a query sees gives NaN; scores of -infinity count as masked. */
+#if defined __AVX2__ && !defined __AVX512F__
+#define COLS 3 /* 12 sums, 3 vectors of keys and a query: all of its 16 registers */
+#endif
 #include "block.h"
 
 enum { QUERIES = FLYI_ITEM_QUERIES, DEPTH = 4 /* dim is rounded up to this */ };
@@ -196,8 +199,26 @@ INLINE void fetch_next(const tile *t, const shape *s, int r0) {
     fetch_row(row_at(c->out, c->out_stride, c->out_rows, i, c->type), c->value_dim * element_size(c->type), true);
 }
 
+/* The keys of vectors [from, to): as many at a time as a register block takes, the last ones shared out evenly. */
+INLINE void score_keys(work *w, const shape *s, int r0, const float *k, int from, int to, const uint64_t *bits) {
+  for (int at = from, c; at < to; at += c) {
+    int left = to - at, first = from * W, key = at * W;
+    c = left >= 2 * COLS ? COLS : left > COLS ? (left + 1) / 2 : left;
+    switch (c) {
+#if COLS > 3
+    case 4: score(w, s, r0, k, first, key, 4, bits); break;
+#endif
+#if COLS > 2
+    case 3: score(w, s, r0, k, first, key, 3, bits); break;
+#endif
+    case 2: score(w, s, r0, k, first, key, 2, bits); break;
+    default: score(w, s, r0, k, first, key, 1, bits); break;
+    }
+  }
+}
+
 INLINE void full_rows(work *w, const shape *s, const tile *t, int r0) {
-  for (int key = 0; key < BLOCK; key += CHANNELS) score(w, s, r0, t->k, 0, key, COLS, NULL);
+  score_keys(w, s, r0, t->k, 0, BLOCK / W, NULL);
   add_values(w, s, r0, t->v, t->v_stride, 0, BLOCK);
 }
 
@@ -210,17 +231,7 @@ SEPARATE void full_block(work *w, shape s, tile t, int first_row, int last_row) 
 
 /* ROWS queries that see some of the keys [first, last). */
 INLINE void partial_rows(work *w, const shape *s, const tile *t, int r0, const uint64_t *bits, int first, int last) {
-  int from = first / W * W, key = from;
-  for (; key + CHANNELS <= round_up(last, W); key += CHANNELS) score(w, s, r0, t->k, from, key, COLS, bits);
-  switch ((round_up(last, W) - key) / W) {
-#if COLS > 3
-  case 3: score(w, s, r0, t->k, from, key, 3, bits); break;
-#endif
-#if COLS > 2
-  case 2: score(w, s, r0, t->k, from, key, 2, bits); break;
-#endif
-  case 1: score(w, s, r0, t->k, from, key, 1, bits); break;
-  }
+  score_keys(w, s, r0, t->k, first / W, (last + W - 1) / W, bits);
   if (t->special) add_visible_values(w, s, r0, t->v, t->v_stride, bits);
   else add_values(w, s, r0, t->v, t->v_stride, first, last);
 }

@@ -18,15 +18,16 @@ INLINE const char *row_at(const void *data, int64_t stride, const int32_t *rows,
 /* exp2_of wants NaNs without a payload in the low bits: only f32 can have one. */
 INLINE vf plain_nan(int type, vf x) { return type == FLY_F32 ? x == x ? x : (vf)__builtin_nanf("") : x; }
 
-/* NaN in a lane where x is not finite, otherwise 0: such lanes can be summed. */
-INLINE vf unless_finite(vf x) { return x * 0.f; }
+/* Whether something is not finite, for many vectors: the largest magnitudes so far, as bits. */
+INLINE vu larger_magnitude(vu check, vf x) { return __builtin_elementwise_max(check, float_to_bits(x) & 0x7fffffff); }
+INLINE bool is_special(vu check) { return lanes((vi)(check >= 0x7f800000)) != 0; }
 
-/* out[dim][64]: up to 64 rows, transposed and times scale; zeros for rows from count on. Returns lanes that are NaN where
- * something was not finite. `depth` rows of out are written: dim, or a little more, with zeros. */
-INLINE vf pack_transposed(float *out, const void *data, int64_t stride, const int32_t *rows, int count, int dim, int depth,
+/* out[dim][64]: up to 64 rows, transposed and times scale; zeros for rows from count on. Returns the largest magnitudes.
+ * `depth` rows of out are written: dim, or a little more, with zeros. */
+INLINE vu pack_transposed(float *out, const void *data, int64_t stride, const int32_t *rows, int count, int dim, int depth,
                           float scale, int type) {
   static const float zeros[256]; /* a row that is not there */
-  vf check = (vf)0.f;
+  vu check = (vu)0;
   for (int i0 = 0; i0 < BLOCK; i0 += W) {
     const char *row[W];
     for (int i = 0; i < W; i++)
@@ -35,7 +36,7 @@ INLINE vf pack_transposed(float *out, const void *data, int64_t stride, const in
       vf x[W];
       UNROLL for (int i = 0; i < W; i++) {
         x[i] = plain_nan(type, load_row(type, row[i], d, dim));
-        check += unless_finite(x[i]);
+        check = larger_magnitude(check, x[i]);
         x[i] *= scale;
       }
       transpose(x, W);

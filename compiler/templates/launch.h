@@ -141,6 +141,7 @@ typedef struct flyi_store_cpu {
   void *out;
   const int32_t *rows;
   int32_t count, type, dim;
+  uint8_t add; /* to what the rows hold */
 } flyi_store_cpu;
 
 /* What a build of the template offers. */
@@ -153,5 +154,76 @@ typedef struct flyi_backward_code {
   void (*add_queries)(const flyi_backward_cpu *block);  /* dQ += G K, after `block` */
   void (*store)(const flyi_store_cpu *store);
 } flyi_backward_code;
+
+/* ---- merging partial attentions on the CPU (merge_cpu.c) --------------------------------------------------------------
+ *
+ * Rows of one (batch, head). Row r of a tensor is at r * stride elements, of a partial one at rows[r] * stride where rows is
+ * not null; rows[r] < 0: there is none. */
+typedef struct flyi_partial_cpu {
+  const void *out;
+  const float *lse;
+  const int32_t *rows;
+  void *d_out;  /* may be null, as d_lse */
+  float *d_lse;
+  int64_t out_stride, lse_stride, d_out_stride, d_lse_stride;
+  int32_t type;
+} flyi_partial_cpu;
+
+typedef struct flyi_merge_cpu {
+  const flyi_partial_cpu *partials;
+  int32_t count, rows, dim, type; /* type: of out and d_out */
+  void *out;    /* null: backward */
+  float *lse;   /* may be null, as d_lse */
+  const void *d_out;
+  const float *d_lse;
+  int64_t out_stride, lse_stride, d_out_stride, d_lse_stride;
+  double *scratch; /* [2 * count] */
+} flyi_merge_cpu;
+
+typedef struct flyi_merge_code {
+  void (*forward)(const flyi_merge_cpu *call);
+  void (*backward)(const flyi_merge_cpu *call);
+} flyi_merge_code;
+
+/* ---- gates on the CPU (gate_cpu.c) -------------------------------------------------------------------------------------
+ *
+ * Rows of one (batch, head); row r of a tensor is at r * stride elements. */
+typedef struct flyi_gate_cpu {
+  const void *logits;
+  int64_t logits_stride;
+  int32_t logits_type, channels; /* 1, or the output's dim */
+  const void *out;               /* what the part alone makes */
+  int64_t out_stride;
+  /* backward: */
+  void *d_logits; /* may be null; may be logits itself */
+  void *d_out;    /* may be null: the part's share of d_out */
+  int64_t d_logits_stride, d_out_stride;
+} flyi_gate_cpu;
+
+typedef struct flyi_gated_cpu {
+  const flyi_gate_cpu *parts;
+  int32_t count, rows, dim, type; /* type: of out, d_out and the parts' */
+  void *out;                      /* may be a part's out */
+  const void *d_out;
+  int64_t out_stride, d_out_stride;
+} flyi_gated_cpu;
+
+/* out[4 rows][width] += sum over i < depth of a[i * a_step + row * a_row] * b[i * b_step + ...]. width: whole vectors. */
+typedef struct flyi_product_cpu {
+  float *out;
+  const float *a, *b;
+  int64_t out_row, a_step, a_row, b_step;
+  int32_t width, depth;
+} flyi_product_cpu;
+
+typedef struct flyi_gate_code {
+  int32_t lanes;
+  void (*forward)(const flyi_gated_cpu *call);
+  void (*backward)(const flyi_gated_cpu *call); /* of one part */
+  void (*product)(const flyi_product_cpu *product);
+  /* Rows as f32 and back: `count` of them, dim elements each. */
+  void (*load)(float *out, int64_t out_stride, const void *in, int64_t in_stride, int32_t type, int32_t count, int32_t dim);
+  void (*store)(void *out, int64_t out_stride, int32_t type, const float *in, int64_t in_stride, int32_t count, int32_t dim);
+} flyi_gate_code;
 
 #endif

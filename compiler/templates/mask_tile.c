@@ -18,8 +18,7 @@ typedef bool bits16 __attribute__((ext_vector_type(LANES)));
 
 #ifdef FLYI_JOIN
 
-#define WHOLE_VECTORS \
-  _Pragma("clang loop vectorize(enable) vectorize_width(LANES) interleave_count(1) unroll(disable)")
+#define WHOLE_VECTORS _Pragma("clang loop vectorize(enable) vectorize_width(LANES) interleave_count(1) unroll(disable)")
 
 /* Defined by divide.c. */
 void fly_row(const flyi_mask_args *args, int32_t b, int32_t h, int32_t q, flyi_row *row);
@@ -41,7 +40,8 @@ bool mask(int b, int h, int q, int kv);
 
 #endif
 
-void fly_tile_bits(const flyi_mask_args *args, int32_t b, int32_t h, int32_t q0, int32_t kv0, uint64_t bits[FLYI_BLOCK]) {
+void fly_tile_bits(const flyi_mask_args *args, int32_t b, int32_t h, int32_t q0, int32_t kv0,
+                   uint64_t bits[FLYI_BLOCK]) {
   flyi_columns columns;
   flyi_row row, before;
   for (int32_t j = 0; j < FLYI_BLOCK; j++) fly_column(args, b, h, kv0 + j, &columns, j);

@@ -14,18 +14,18 @@
 #define SEPARATE static __attribute__((noinline)) /* a function with registers of its own */
 
 /* W: lanes of a vector. A register block is ROWS x COLS vectors of sums: enough of them to hide the latency of an FMA, with
- * registers to spare for its operands. */
+ * registers to spare for its operands. A template may choose another COLS. */
 #if defined __AVX512F__
 #define W 16
-#define COLS 4
 #elif defined __AVX2__
 #define W 8
-#define COLS 2
 #else
 #define W 4
-#define COLS 2
 #endif
 #define ROWS 4
+#ifndef COLS
+#define COLS (W == 16 ? 4 : 2)
+#endif
 
 typedef float vf __attribute__((ext_vector_type(W)));
 typedef int32_t vi __attribute__((ext_vector_type(W)));

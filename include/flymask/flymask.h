@@ -5,6 +5,8 @@
  *     1 errors      2 element types, buffers      3 compile a mask     4 bind its parameters and buffers
  *     5 the call's geometry      6 block maps     7 kernels            8 attention
  *     9 permutations            10 images: ahead-of-time compilation
+ *    11 merging partial attentions                         12 stochastic attention
+ *    13 gated sums of attentions
  *
  * Conventions. Tensors are [batch, heads, sequence, dimension]. Every fallible function returns a fly_status (FLY_OK is 0)
  * and, on failure only, fills the caller's fly_error (which may be NULL); *out is then NULL. Objects are immutable and
@@ -330,6 +332,7 @@ typedef struct fly_attention {
   fly_tensor d_out;         /* the rest: fly_attention_backward only */
   fly_tensor d_lse;         /* optional: f32, as lse */
   fly_tensor d_q, d_k, d_v; /* as q, k, v; data NULL: not wanted */
+  bool add_gradients;       /* add to what d_q, d_k and d_v hold, in their type, instead of overwriting it */
 } fly_attention;
 
 FLY_API fly_status fly_attention_forward(const fly_attention *call, fly_error *error);
@@ -341,7 +344,7 @@ FLY_API fly_status fly_attention_workspace(const fly_attention *call, size_t *by
  * the forward call read and wrote, d_out is the gradient that arrives at out, and d_lse, where given, the one at lse. d_out
  * has the shape of out and, as d_lse, is read through out_rows.
  *
- * Every row of d_q, d_k and d_v is written: a row that the call does not read gets 0, a row that it reads several times (heads
+ * Every row of d_q, d_k and d_v is written (or added to): a row that the call does not read gets 0, one that it reads several times (heads
  * that share keys, row maps with repetitions) the sum, in a fixed order. Sums are f32 and rounded once. A query with LSE -inf
  * contributes nothing. The result does not depend on the number of threads. */
 FLY_API fly_status fly_attention_backward(const fly_attention *call, fly_error *error);
@@ -377,6 +380,126 @@ FLY_API fly_status fly_mask_emit(const char *source, const char *name, const fly
 
 /* The targets this machine runs, best first, NULL-terminated: "x86-64-v4", "x86-64-v3", "x86-64". */
 FLY_API const char *const *fly_cpu_targets(void);
+
+/* ---- 11. Merging partial attentions --------------------------------------------------------------------------------- */
+
+/* What an attention call made of some of the keys: its output and log-sum-exp. */
+typedef struct fly_partial {
+  fly_tensor out;        /* [batch, heads, rows, dim] in f32, f16 or bf16 */
+  fly_tensor lse;        /* f32 [batch, heads, rows, 1] */
+  fly_row_map rows;      /* where row r of the merged output is in this partial one; -1: nowhere. NULL: row r */
+  fly_tensor d_out;      /* fly_merge_backward only: as out and lse, written; data NULL: not wanted */
+  fly_tensor d_lse;
+} fly_partial;
+
+typedef struct fly_merge_call {
+  size_t size;
+  const fly_partial *partials;
+  int count;             /* any number; with 0 the merged output is empty: 0 and -inf */
+  fly_tensor out, lse;   /* written: [batch, heads, sequence, dim] in f32, f16 or bf16; f32 [.., 1], optional */
+  fly_tensor d_out, d_lse; /* fly_merge_backward only: what arrives at out and lse; d_lse is optional */
+  int threads;           /* as in fly_attention */
+  fly_parallel_for parallel_for;
+  void *parallel_user;
+} fly_merge_call;
+
+/* The attention over all keys, from attentions over disjoint parts of them: split keys, blocks of keys, shards.
+ *
+ *     lse = log sum_i exp(lse_i)      out = sum_i exp(lse_i - lse) out_i
+ *
+ * in double precision, rounded once. A partial row whose LSE is -inf contributes nothing, whatever its output holds; where all
+ * are empty, out is 0 and lse -inf. out and lse may be the very tensors of one partial without a row map: merged in place. The
+ * result does not depend on the number of threads. */
+FLY_API fly_status fly_merge(const fly_merge_call *call, fly_error *error);
+
+/* The gradients with respect to each partial output and LSE, from d_out, d_lse and the partials as fly_merge read them (out and
+ * lse of the call are not used). Rows of a partial that the merged output does not read keep their gradients; empty ones get 0.
+ * No two rows may read the same row of a partial. */
+FLY_API fly_status fly_merge_backward(const fly_merge_call *call, fly_error *error);
+
+/* ---- 12. Stochastic attention --------------------------------------------------------------------------------------- */
+
+/* Who may not see whom, beside the window: */
+typedef enum fly_sa_causal {
+  FLY_SA_BY_TOKEN,    /* no token sees a later one */
+  FLY_SA_NOT_CAUSAL,
+  FLY_SA_BY_POSITION, /* no position of the permuted order sees a later one; lets tokens see the future */
+  FLY_SA_BY_BOTH
+} fly_sa_causal;
+
+/* Tokens in a random order, and a window over that order (Jin and Sui, arXiv 2604.00754). What a caller does not name is one
+ * permutation for all heads and samples, causal by token. Position encodings stay the caller's, by token. */
+typedef struct fly_sa_desc {
+  size_t size;
+  int left, right;           /* positions of the permuted order before and behind the query, inclusive; -1: unbounded */
+  fly_sa_causal causal;
+  int64_t batch, heads;      /* heads: query heads */
+  int64_t length;            /* tokens */
+  const int32_t *cu_seqlens; /* packed documents, as in fly_geometry: each is permuted within itself; length is ignored */
+  uint64_t seed;             /* sample b of (layer, step, head) is fly_permutation(length, seed, layer, step, head), where */
+  uint32_t layer, step;      /* head is 0 unless per_head, and seed + b * 0x9E3779B97F4A7C15 takes seed's place if per_sample */
+  bool per_head, per_sample;
+  fly_row_map rows;          /* a permutation of the caller's instead; copied. With cu_seqlens, of each document's own rows */
+  int threads;               /* as in fly_attention */
+  fly_parallel_for parallel_for;
+  void *parallel_user;
+} fly_sa_desc;
+
+/* A permutation with its bound mask and block map: everything of an attention call but tensors and kernel. */
+typedef struct fly_sa fly_sa;
+
+/* mask: masks/stochastic.c, or stochastic_ring.c for a window that closes into a ring; others with the int parameters left,
+ * right and causal (0 none, 1 by token, 2 by position, 3 both) work as well. */
+FLY_API fly_status fly_sa_create(fly_mask *mask, const fly_sa_desc *desc, fly_sa **out, fly_error *error);
+FLY_API fly_sa *fly_sa_retain(fly_sa *sa);
+FLY_API void fly_sa_release(fly_sa **sa);
+
+/* Sets bound, map and geometry of a call, forward or backward, whose kernel is of the same mask; what they point to stays
+ * the fly_sa's. The rest of the call is as without it: tensors are in the order of tokens. */
+FLY_API fly_status fly_sa_apply(const fly_sa *sa, fly_attention *call, fly_error *error);
+
+/* ---- 13. Gated sums of attentions ----------------------------------------------------------------------------------- */
+
+/* A gate for each token and head, or for each of its channels: g = sigmoid(logit). Logits are given, or projected:
+ *
+ *     logit[b, h, s, c] = sum_i weight[h, c, i] x[b, s, i] + bias[h, c]      c: 0, or every channel */
+typedef struct fly_gate {
+  fly_tensor logits;     /* [batch, heads, sequence, 1 or value_dim]; data NULL: projected */
+  fly_tensor weight;     /* [1, heads, 1 or value_dim, width] */
+  fly_tensor bias;       /* [1, heads, 1 or value_dim, 1]; optional */
+  fly_tensor d_logits;   /* fly_gated_backward only: as these, written; data NULL: not wanted */
+  fly_tensor d_weight, d_bias;
+} fly_gate;
+
+typedef struct fly_gated_part {
+  fly_attention attention; /* kernel, bound, map, geometry, out_rows, scale; the rest is the gated call's, but for */
+                           /* out, lse: what this part alone makes. The backward pass reads it; a forward pass */
+                           /* without a backward one may leave both NULL */
+  fly_gate gate;
+} fly_gated_part;
+
+/* out = sum over parts of g_part * attention_part(q, k, v): SA + SWA with two parts, one window permuted and one not. */
+typedef struct fly_gated_call {
+  size_t size;
+  const fly_gated_part *parts;
+  int count;
+  fly_tensor q, k, v, out;      /* as in fly_attention, of the kernels' type */
+  fly_tensor x;                 /* [batch, 1, sequence, width]; where gates are projected */
+  fly_tensor d_out;             /* the rest: fly_gated_backward only */
+  fly_tensor d_q, d_k, d_v, d_x; /* data NULL: not wanted */
+  int threads;                  /* as in fly_attention, for the parts too */
+  fly_parallel_for parallel_for;
+  void *parallel_user;
+} fly_gated_call;
+
+/* Gate tensors are f32, f16 or bf16, strides as everywhere. Rows that a part's row map does not name count as 0 in the sum, and
+ * must be 0 in what the backward pass reads. Memory beyond the tensors: one output for each part but the last whose own is not
+ * given, and logits of 4 bytes where they are projected. */
+FLY_API fly_status fly_gated_forward(const fly_gated_call *call, fly_error *error);
+
+/* The gradients of out with respect to q, k, v, x and all gates, from d_out and each part's own out and lse. The result does not
+ * depend on the number of threads. */
+FLY_API fly_status fly_gated_backward(const fly_gated_call *call, fly_error *error);
 
 #ifdef __cplusplus
 }

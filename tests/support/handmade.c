@@ -1,6 +1,8 @@
 /* handmade.c: a block map by brute force, and the objects around it. */
 #include "handmade.h"
 
+#include "runtime/survey.h"
+
 enum { SLOT_SEE, SLOT_CONTEXT, SLOTS };
 
 static uint64_t noise(uint64_t x) {
@@ -107,6 +109,7 @@ void handmade_free(handmade *m) {
   fly_kernel_release(&m->kernel);
   for (int i = 0; i < m->map.plane_count; i++) free(m->map.planes[i].start), free(m->map.planes[i].runs);
   free(m->map.planes);
+  flyi_planes_free(m->map.transposed, m->map.plane_count);
   free(m->map.plane_of);
   free(m->map.args);
 }

@@ -1,7 +1,7 @@
 /* interpret.c: running programs, and building them by hand. random_program.c makes random ones. */
 #include "interpret.h"
 
-/* ---- arithmetic ------------------------------------------------------------------------------------------------------------- */
+/* ---- arithmetic -------------------------------------------------------------------------------------------------- */
 
 static uint64_t ones(int w) { return w == 64 ? UINT64_MAX : ((uint64_t)1 << w) - 1; }
 
@@ -27,46 +27,98 @@ bool concrete(flyi_op op, int w, int from, int64_t a, int64_t b, int64_t *out) {
   int in = wide ? from : w;
   uint64_t x = (uint64_t)a & ones(in), y = (uint64_t)b & ones(in), r;
   switch (op) {
-  case FLYI_OP_ADD: r = x + y; break;
-  case FLYI_OP_SUB: r = x - y; break;
-  case FLYI_OP_MUL: r = x * y; break;
-  case FLYI_OP_SDIV: case FLYI_OP_SREM:
-    if (b == 0) return false;
-    if (b == -1) r = op == FLYI_OP_SDIV ? 0 - x : 0;
-    else r = (uint64_t)(op == FLYI_OP_SDIV ? a / b : a % b);
+  case FLYI_OP_ADD:
+    r = x + y;
     break;
-  case FLYI_OP_UDIV: case FLYI_OP_UREM:
+  case FLYI_OP_SUB:
+    r = x - y;
+    break;
+  case FLYI_OP_MUL:
+    r = x * y;
+    break;
+  case FLYI_OP_SDIV:
+  case FLYI_OP_SREM:
+    if (b == 0) return false;
+    if (b == -1)
+      r = op == FLYI_OP_SDIV ? 0 - x : 0;
+    else
+      r = (uint64_t)(op == FLYI_OP_SDIV ? a / b : a % b);
+    break;
+  case FLYI_OP_UDIV:
+  case FLYI_OP_UREM:
     if (y == 0) return false;
     r = op == FLYI_OP_UDIV ? x / y : x % y;
     break;
-  case FLYI_OP_SHL: case FLYI_OP_LSHR: case FLYI_OP_ASHR:
+  case FLYI_OP_SHL:
+  case FLYI_OP_LSHR:
+  case FLYI_OP_ASHR:
     if (y >= (uint64_t)w) return false;
-    r = op == FLYI_OP_SHL ? x << y : op == FLYI_OP_LSHR ? x >> y : x >> y | (a < 0 && y ? ones(w) << ((uint64_t)w - y) : 0);
+    r = op == FLYI_OP_SHL    ? x << y
+        : op == FLYI_OP_LSHR ? x >> y
+                             : x >> y | (a < 0 && y ? ones(w) << ((uint64_t)w - y) : 0);
     break;
-  case FLYI_OP_AND: r = x & y; break;
-  case FLYI_OP_OR: r = x | y; break;
-  case FLYI_OP_XOR: r = x ^ y; break;
-  case FLYI_OP_SMAX: r = (uint64_t)(a > b ? a : b); break;
-  case FLYI_OP_SMIN: r = (uint64_t)(a < b ? a : b); break;
-  case FLYI_OP_UMAX: r = x > y ? x : y; break;
-  case FLYI_OP_UMIN: r = x < y ? x : y; break;
-  case FLYI_OP_ABS: r = a < 0 ? 0 - x : x; break;
-  case FLYI_OP_POPCOUNT: case FLYI_OP_CTLZ: case FLYI_OP_CTTZ: r = (uint64_t)count_bits(op, w, x); break;
-  case FLYI_OP_ZEXT: case FLYI_OP_TRUNC: r = x; break;
-  case FLYI_OP_SEXT: r = (uint64_t)(from == 1 ? -a : a); break;
-  case FLYI_OP_EQ: r = x == y; break;
-  case FLYI_OP_NE: r = x != y; break;
-  case FLYI_OP_SLT: r = a < b; break;
-  case FLYI_OP_SLE: r = a <= b; break;
-  case FLYI_OP_ULT: r = x < y; break;
-  case FLYI_OP_ULE: r = x <= y; break;
-  default: return false;
+  case FLYI_OP_AND:
+    r = x & y;
+    break;
+  case FLYI_OP_OR:
+    r = x | y;
+    break;
+  case FLYI_OP_XOR:
+    r = x ^ y;
+    break;
+  case FLYI_OP_SMAX:
+    r = (uint64_t)(a > b ? a : b);
+    break;
+  case FLYI_OP_SMIN:
+    r = (uint64_t)(a < b ? a : b);
+    break;
+  case FLYI_OP_UMAX:
+    r = x > y ? x : y;
+    break;
+  case FLYI_OP_UMIN:
+    r = x < y ? x : y;
+    break;
+  case FLYI_OP_ABS:
+    r = a < 0 ? 0 - x : x;
+    break;
+  case FLYI_OP_POPCOUNT:
+  case FLYI_OP_CTLZ:
+  case FLYI_OP_CTTZ:
+    r = (uint64_t)count_bits(op, w, x);
+    break;
+  case FLYI_OP_ZEXT:
+  case FLYI_OP_TRUNC:
+    r = x;
+    break;
+  case FLYI_OP_SEXT:
+    r = (uint64_t)(from == 1 ? -a : a);
+    break;
+  case FLYI_OP_EQ:
+    r = x == y;
+    break;
+  case FLYI_OP_NE:
+    r = x != y;
+    break;
+  case FLYI_OP_SLT:
+    r = a < b;
+    break;
+  case FLYI_OP_SLE:
+    r = a <= b;
+    break;
+  case FLYI_OP_ULT:
+    r = x < y;
+    break;
+  case FLYI_OP_ULE:
+    r = x <= y;
+    break;
+  default:
+    return false;
   }
   *out = number_of(w, r);
   return true;
 }
 
-/* ---- running ---------------------------------------------------------------------------------------------------------------- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 typedef struct machine {
   const program_case *c;
@@ -93,7 +145,8 @@ static int64_t token(const machine *m, bool query, int64_t b, int64_t h, int64_t
   int64_t start = cu ? cu[b] : 0, length = cu ? cu[b + 1] - cu[b] : query ? g->len_q : g->len_kv;
   int64_t offset = query ? g->q_offset : 0, row = clamp(position - offset, length);
   if (length == 0) return offset;
-  return map->rows ? map->rows[b * map->stride_batch + h * map->stride_head + start + row] - start + offset : row + offset;
+  return map->rows ? map->rows[b * map->stride_batch + h * map->stride_head + start + row] - start + offset
+                   : row + offset;
 }
 
 static int64_t step(const machine *m, const flyi_instruction *i, int32_t index) {
@@ -105,18 +158,30 @@ static int64_t step(const machine *m, const flyi_instruction *i, int32_t index) 
   switch (i->op) {
   case FLYI_OP_UNKNOWN:
     return number_of(i->width, ((uint64_t)(v[2] * 7919 + v[3] * 104729 + index) * 0x9E3779B97F4A7C15) >> 17);
-  case FLYI_OP_CONST: return number_of(i->width, (uint64_t)i->k);
-  case FLYI_OP_PARAM: return number_of(i->width, m->c->bound.slots[i->k]);
-  case FLYI_OP_COUNT: return buffers[i->k]->count;
-  case FLYI_OP_DIM: return buffers[i->k / 4]->shape[i->k % 4];
+  case FLYI_OP_CONST:
+    return number_of(i->width, (uint64_t)i->k);
+  case FLYI_OP_PARAM:
+    return number_of(i->width, m->c->bound.slots[i->k]);
+  case FLYI_OP_COUNT:
+    return buffers[i->k]->count;
+  case FLYI_OP_DIM:
+    return buffers[i->k / 4]->shape[i->k % 4];
   case FLYI_OP_LOAD:
     return element(buffers[i->k]->data, (int)fly_type_size(buffers[i->k]->type), buffers[i->k]->count, v[i->a]);
-  case FLYI_OP_TABLE: return element(p->table[i->k].data, p->table[i->k].bytes, p->table[i->k].count, v[i->a]);
-  case FLYI_OP_TOKEN_Q: return token(m, true, v[i->a], v[i->b], v[i->c]);
-  case FLYI_OP_TOKEN_KV: return token(m, false, v[i->a], v[i->b], v[i->c]);
-  case FLYI_OP_LEN_Q: b = clamp(v[i->a], g->batch); return g->cu_seqlens_q ? g->cu_seqlens_q[b + 1] - g->cu_seqlens_q[b] : g->len_q;
-  case FLYI_OP_LEN_KV: b = clamp(v[i->a], g->batch); return g->cu_seqlens_kv ? g->cu_seqlens_kv[b + 1] - g->cu_seqlens_kv[b] : g->len_kv;
-  case FLYI_OP_SELECT: return v[i->a] ? v[i->b] : v[i->c];
+  case FLYI_OP_TABLE:
+    return element(p->table[i->k].data, p->table[i->k].bytes, p->table[i->k].count, v[i->a]);
+  case FLYI_OP_TOKEN_Q:
+    return token(m, true, v[i->a], v[i->b], v[i->c]);
+  case FLYI_OP_TOKEN_KV:
+    return token(m, false, v[i->a], v[i->b], v[i->c]);
+  case FLYI_OP_LEN_Q:
+    b = clamp(v[i->a], g->batch);
+    return g->cu_seqlens_q ? g->cu_seqlens_q[b + 1] - g->cu_seqlens_q[b] : g->len_q;
+  case FLYI_OP_LEN_KV:
+    b = clamp(v[i->a], g->batch);
+    return g->cu_seqlens_kv ? g->cu_seqlens_kv[b + 1] - g->cu_seqlens_kv[b] : g->len_kv;
+  case FLYI_OP_SELECT:
+    return v[i->a] ? v[i->b] : v[i->c];
   default:
     expect(concrete(i->op, i->width, flyi_value_width(p, i->a), v[i->a], v[i->b], &r), "op %d is undefined", i->op);
     return r;
@@ -125,12 +190,16 @@ static int64_t step(const machine *m, const flyi_instruction *i, int32_t index) 
 
 /* The edge that leaves a block; NULL: *answer. */
 static const flyi_edge *leave(const machine *m, const flyi_block *b, int *answer) {
-  const flyi_edge *edge = m->c->program.edge + b->edge;
+  const flyi_edge *edge = b->edges ? m->c->program.edge + b->edge : NULL;
   int64_t value = b->end == FLYI_END_JUMP ? 0 : m->value[b->value];
   switch (b->end) {
-  case FLYI_END_RETURN: *answer = (int)value; return NULL;
-  case FLYI_END_JUMP: return edge;
-  case FLYI_END_BRANCH: return value ? edge : edge + 1;
+  case FLYI_END_RETURN:
+    *answer = (int)value;
+    return NULL;
+  case FLYI_END_JUMP:
+    return edge;
+  case FLYI_END_BRANCH:
+    return value ? edge : edge + 1;
   default:
     for (int k = 1; k < b->edges; k++)
       if (number_of(flyi_value_width(&m->c->program, b->value), (uint64_t)edge[k].match) == value) return edge + k;
@@ -157,21 +226,29 @@ int interpret(const program_case *c, const fly_geometry *geometry, int b, int h,
   return answer;
 }
 
-/* ---- building --------------------------------------------------------------------------------------------------------------- */
+/* ---- building ---------------------------------------------------------------------------------------------------- */
 
 int32_t put3(flyi_program *p, flyi_op op, int width, int32_t a, int32_t b, int32_t c) {
-  return FLYI_VALUE_FIRST + flyi_program_add(p, (flyi_instruction){.op = (uint8_t)op, .width = (uint8_t)width, .a = a, .b = b, .c = c});
+  return FLYI_VALUE_FIRST +
+         flyi_program_add(p, (flyi_instruction){.op = (uint8_t)op, .width = (uint8_t)width, .a = a, .b = b, .c = c});
 }
 
 int32_t put(flyi_program *p, flyi_op op, int width, int32_t a, int32_t b) { return put3(p, op, width, a, b, 0); }
 
 int32_t put_k(flyi_program *p, flyi_op op, int width, int32_t a, int64_t k) {
-  return FLYI_VALUE_FIRST + flyi_program_add(p, (flyi_instruction){.op = (uint8_t)op, .width = (uint8_t)width, .a = a, .k = k});
+  return FLYI_VALUE_FIRST +
+         flyi_program_add(p, (flyi_instruction){.op = (uint8_t)op, .width = (uint8_t)width, .a = a, .k = k});
 }
 
 void end_block(flyi_program *p, int32_t first, int phis, int loop, flyi_end end, int32_t value, int32_t edge) {
-  flyi_program_add_block(p, (flyi_block){.first = first, .count = p->instructions - first, .phis = phis, .loop = loop,
-                                         .end = (uint8_t)end, .value = value, .edge = edge, .edges = p->edges - edge});
+  flyi_program_add_block(p, (flyi_block){.first = first,
+                                         .count = p->instructions - first,
+                                         .phis = phis,
+                                         .loop = loop,
+                                         .end = (uint8_t)end,
+                                         .value = value,
+                                         .edge = edge,
+                                         .edges = p->edges - edge});
 }
 
 void add_edge(flyi_program *p, int32_t target, int64_t match, const int32_t *args, int count) {
@@ -180,7 +257,8 @@ void add_edge(flyi_program *p, int32_t target, int64_t match, const int32_t *arg
   flyi_program_add_edge(p, edge);
 }
 
-void program_case_bind(program_case *c, const int64_t *parameters, int parameter_count, fly_buffer **buffers, int buffer_count) {
+void program_case_bind(program_case *c, const int64_t *parameters, int parameter_count, fly_buffer **buffers,
+                       int buffer_count) {
   static const char *const names[] = {"a", "b", "c", "d", "e", "f"};
   flyi_image *image = &c->mask.image;
   fly_error error;

@@ -1,5 +1,5 @@
-/* interpret.h: mask programs for tests: an interpreter that is independent of the decoder, helpers that build programs by hand,
- * and a generator of random ones. */
+/* interpret.h: mask programs for tests: an interpreter that is independent of the decoder, helpers that build
+ * programs by hand, and a generator of random ones. */
 #ifndef TEST_INTERPRET_H
 #define TEST_INTERPRET_H
 
@@ -15,7 +15,8 @@
 
 /* A w-bit pattern as the number that programs hold: sign-extended; one bit: 0 or 1. */
 int64_t number_of(int w, uint64_t bits);
-/* The result of an operation on w-bit numbers (`from`: the operands' width, where it differs); false where it is undefined. */
+/* The result of an operation on w-bit numbers (`from`: the operands' width, where it differs); false where it is
+ * undefined. */
 bool concrete(flyi_op op, int w, int from, int64_t a, int64_t b, int64_t *out);
 
 /* A bound mask around a program, by hand: no code. Everything is owned by the struct. */
@@ -27,7 +28,8 @@ typedef struct program_case {
 } program_case;
 
 /* Encodes case->program and binds parameters (of i32) and buffers, whose references are taken over. */
-void program_case_bind(program_case *c, const int64_t *parameters, int parameter_count, fly_buffer **buffers, int buffer_count);
+void program_case_bind(program_case *c, const int64_t *parameters, int parameter_count, fly_buffer **buffers,
+                       int buffer_count);
 void program_case_free(program_case *c);
 
 /* Runs the program for one pair: 0, 1, or -1 for more than 10^6 steps. Unknown values are arbitrary, but the same in

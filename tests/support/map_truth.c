@@ -19,7 +19,7 @@ void truth_by_predicate(void *context, const fly_map *map, int b, int h, int64_t
       see[q * len_kv + kv] = p->see(p->context, b, h, (int)(q + map->geometry.q_offset), (int)kv);
 }
 
-/* ---- checking --------------------------------------------------------------------------------------------------------------- */
+/* ---- checking ---------------------------------------------------------------------------------------------------- */
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -59,10 +59,12 @@ static void check_tiles(plane_check *c, const uint8_t *see, bool exact) {
     read_row(runs, count, c->columns, c->kind + row * c->columns, c->what);
     for (int64_t column = 0; column < c->columns; column++) {
       int64_t q0 = row * info->tile_q, kv0 = column * info->tile_kv;
-      fly_tile_kind truth = kind_of(see, c->len_kv, q0, least(q0 + info->tile_q, c->len_q), kv0, least(kv0 + info->tile_kv, c->len_kv));
+      fly_tile_kind truth = kind_of(see, c->len_kv, q0, least(q0 + info->tile_q, c->len_q), kv0,
+                                    least(kv0 + info->tile_kv, c->len_kv));
       fly_tile_kind said = c->kind[row * c->columns + column];
-      expect(said == truth || (!exact && said == FLY_PARTIAL), "%s: (%d, %d) tile (%lld, %lld) of %lld x %lld: is %d, not %d",
-             c->what, c->b, c->h, (long long)row, (long long)column, (long long)info->tile_q, (long long)info->tile_kv, said, truth);
+      expect(said == truth || (!exact && said == FLY_PARTIAL),
+             "%s: (%d, %d) tile (%lld, %lld) of %lld x %lld: is %d, not %d", c->what, c->b, c->h, (long long)row,
+             (long long)column, (long long)info->tile_q, (long long)info->tile_kv, said, truth);
     }
   }
   expect(fly_map_row(c->map, FLY_BY_QUERY, c->b, c->h, c->rows, &runs) == -1 && !runs, "%s: a row too many", c->what);
@@ -76,7 +78,8 @@ static void check_transpose(plane_check *c) {
     expect(count >= 0, "%s: column %lld is missing", c->what, (long long)column);
     read_row(runs, count, c->rows, kind, c->what);
     for (int64_t row = 0; row < c->rows; row++)
-      expect(kind[row] == c->kind[row * c->columns + column], "%s: transposed tile (%lld, %lld)", c->what, (long long)row, (long long)column);
+      expect(kind[row] == c->kind[row * c->columns + column], "%s: transposed tile (%lld, %lld)", c->what,
+             (long long)row, (long long)column);
   }
   expect(fly_map_row(c->map, FLY_BY_KEY, c->b, c->h, c->columns, &runs) == -1, "%s: a column too many", c->what);
   free(kind);
@@ -90,11 +93,15 @@ static void check_lists(const plane_check *c, const fly_map_lists *lists, bool b
     int64_t r = plane * lists->rows + i, partial = 0, full = 0;
     for (int64_t j = 0; i < rows && j < columns; j++) {
       uint8_t kind = by_query ? c->kind[i * c->columns + j] : c->kind[j * c->columns + i];
-      if (kind == FLY_PARTIAL) expect(partial < lists->num[r] && lists->index[lists->start[r] + partial++] == j, "%s: partial list", c->what);
-      if (kind == FLY_FULL) expect(full < lists->full_num[r] && lists->full_index[lists->full_start[r] + full++] == j, "%s: full list", c->what);
+      if (kind == FLY_PARTIAL)
+        expect(partial < lists->num[r] && lists->index[lists->start[r] + partial++] == j, "%s: partial list", c->what);
+      if (kind == FLY_FULL)
+        expect(full < lists->full_num[r] && lists->full_index[lists->full_start[r] + full++] == j, "%s: full list",
+               c->what);
     }
     expect(partial == lists->num[r] && full == lists->full_num[r], "%s: numbers of row %lld", c->what, (long long)i);
-    expect(lists->start[r + 1] == lists->start[r] + partial && lists->full_start[r + 1] == lists->full_start[r] + full, "%s: starts", c->what);
+    expect(lists->start[r + 1] == lists->start[r] + partial && lists->full_start[r + 1] == lists->full_start[r] + full,
+           "%s: starts", c->what);
   }
 }
 
@@ -110,7 +117,8 @@ long check_map(fly_map *map, bool exact, truth_fill *fill, void *context, const 
   ck_fly_ok(fly_map_expand(map, FLY_BY_KEY, &lists[1], &error), error);
   for (int b = 0; b < g->batch; b++)
     for (int h = 0; h < g->heads; h++) {
-      plane_check c = {.map = map, .b = b, .h = h, .len_q = flyi_len_q(g, b), .len_kv = flyi_len_kv(g, b), .what = what};
+      plane_check c = {
+          .map = map, .b = b, .h = h, .len_q = flyi_len_q(g, b), .len_kv = flyi_len_kv(g, b), .what = what};
       c.rows = (c.len_q + info.tile_q - 1) / info.tile_q, c.columns = (c.len_kv + info.tile_kv - 1) / info.tile_kv;
       c.kind = calloc((size_t)(c.rows * c.columns) + 1, 1);
       uint8_t *see = calloc((size_t)(c.len_q * c.len_kv) + 1, 1);
@@ -126,32 +134,37 @@ long check_map(fly_map *map, bool exact, truth_fill *fill, void *context, const 
     }
   ck_fly_ok(fly_map_visible_pairs(map, &counted, &error), error);
   expect(counted == pairs, "%s: %lld visible pairs, not %lld", what, (long long)counted, (long long)pairs);
-  expect(info.tiles_empty == kinds[FLY_EMPTY] && info.tiles_full == kinds[FLY_FULL] && info.tiles_partial == kinds[FLY_PARTIAL], "%s: counts", what);
+  expect(info.tiles_empty == kinds[FLY_EMPTY] && info.tiles_full == kinds[FLY_FULL] &&
+             info.tiles_partial == kinds[FLY_PARTIAL],
+         "%s: counts", what);
   fly_map_lists_free(&lists[0]), fly_map_lists_free(&lists[1]);
   return tiles;
 }
 
-/* ---- geometries ------------------------------------------------------------------------------------------------------------- */
+/* ---- geometries -------------------------------------------------------------------------------------------------- */
 
 int random_tile(test_random *random) {
   return test_range(random, 0, 1) ? 1 << test_range(random, 2, 7) : (int)test_range(random, 1, 200);
 }
 
-static void random_rows(test_random *random, const fly_geometry *g, int64_t length, int64_t tokens, int32_t **rows, fly_row_map *map) {
-  int64_t entries = g->batch * g->heads * length;
+static void random_rows(test_random *random, const fly_geometry *g, int64_t length, int64_t tokens, int32_t **rows,
+                        fly_row_map *map) {
+  int64_t stride = length + test_range(random, 0, 5), entries = g->batch * g->heads * stride;
   *rows = malloc(((size_t)entries + 1) * sizeof **rows);
   for (int64_t i = 0; i < entries; i++) (*rows)[i] = (int32_t)test_range(random, 0, tokens - 1);
   bool batch = test_range(random, 0, 1), heads = test_range(random, 0, 1);
-  *map = (fly_row_map){*rows, batch ? length * g->heads : 0, heads ? length : 0};
+  *map = (fly_row_map){*rows, batch ? stride * g->heads : 0, heads ? stride : 0};
 }
 
 void random_call_init(test_random *random, int64_t longest, int64_t tokens, random_call *out) {
-  *out = (random_call){.geometry = {FLY_INIT(fly_geometry), .batch = test_range(random, 1, 3), .heads = test_range(random, 1, 3)}};
+  *out = (random_call){
+      .geometry = {FLY_INIT(fly_geometry), .batch = test_range(random, 1, 3), .heads = test_range(random, 1, 3)}};
   fly_geometry *g = &out->geometry;
   g->len_q = test_range(random, test_range(random, 0, 9) != 0, longest);
   g->len_kv = test_range(random, 0, 2) ? g->len_q : test_range(random, test_range(random, 0, 9) != 0, longest);
   if (test_range(random, 0, 4) == 0) {
-    out->cu_q = calloc((size_t)g->batch + 1, sizeof *out->cu_q), out->cu_kv = calloc((size_t)g->batch + 1, sizeof *out->cu_kv);
+    out->cu_q = calloc((size_t)g->batch + 1, sizeof *out->cu_q),
+    out->cu_kv = calloc((size_t)g->batch + 1, sizeof *out->cu_kv);
     bool same = test_range(random, 0, 2) == 0;
     for (int64_t b = 0; b < g->batch; b++) {
       out->cu_q[b + 1] = out->cu_q[b] + (int32_t)(same ? g->len_q : test_range(random, 0, longest));
@@ -160,7 +173,8 @@ void random_call_init(test_random *random, int64_t longest, int64_t tokens, rand
     g->cu_seqlens_q = out->cu_q, g->cu_seqlens_kv = out->cu_kv;
   }
   int64_t rows_q = out->cu_q ? out->cu_q[g->batch] : g->len_q, rows_kv = out->cu_kv ? out->cu_kv[g->batch] : g->len_kv;
-  if (test_range(random, 0, 2) == 0) g->q_offset = test_range(random, 0, 3) ? g->len_kv - g->len_q : test_range(random, -30, 300);
+  if (test_range(random, 0, 2) == 0)
+    g->q_offset = test_range(random, 0, 3) ? g->len_kv - g->len_q : test_range(random, -30, 300);
   if (test_range(random, 0, 2) == 0) random_rows(random, g, rows_q, tokens, &out->q_rows, &g->q_rows);
   if (test_range(random, 0, 2) == 0) random_rows(random, g, rows_kv, tokens, &out->kv_rows, &g->kv_rows);
 }

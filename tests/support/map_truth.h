@@ -16,8 +16,9 @@ typedef struct truth_predicate {
 } truth_predicate;
 truth_fill truth_by_predicate;
 
-/* Checks every tile of every (b, h): right, or at least sound where the map is not exact; runs in order and as long as they can
- * be; counts; and the transposed order, lists and visible pairs, which it makes. Returns how many tiles it looked at. */
+/* Checks every tile of every (b, h): right, or at least sound where the map is not exact; runs in order and as long
+ * as they can be; counts; and the transposed order, lists and visible pairs, which it makes. Returns how many tiles
+ * it looked at. */
 long check_map(fly_map *map, bool exact, truth_fill *fill, void *context, const char *what);
 
 /* A random geometry with everything that it points to. */

@@ -22,10 +22,10 @@ typedef struct oracle_gradients {
 oracle_gradients oracle_backward(const fly_attention *call, oracle_predicate *see, void *context);
 void oracle_gradients_free(oracle_gradients *gradients);
 
-/* Sum of dO * O and dLSE * LSE over the call, by the forward oracle: what the gradients are gradients of. */
+/* Sum of dO * O and dLSE * LSE over the call, by the forward oracle (oracle.h): what the gradients are gradients of. */
 double oracle_loss(const fly_attention *call, oracle_predicate *see, void *context);
 
-/* Writes out and lse of the call, as the forward oracle has them. */
+/* Writes out and lse of the call, rounded once. */
 void oracle_forward(const fly_attention *call, oracle_predicate *see, void *context);
 
 /* Compares d_q, d_k and d_v where they are wanted. Fails the test with `what`. */

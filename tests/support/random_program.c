@@ -1,4 +1,5 @@
-/* random_program.c: random mask programs: structured control flow, every operation, values of any width, all of them defined. */
+/* random_program.c: random mask programs: structured control flow, every operation, values of any width, all of them
+ * defined. */
 #include "interpret.h"
 
 enum { MOST_VALUES = 512 };
@@ -7,8 +8,8 @@ typedef struct maker {
   test_random *random;
   flyi_program *p;
   bool unknowns;
-  int32_t first;  /* of the open block */
-  int phis, loop; /* of the open block */
+  int32_t first;              /* of the open block */
+  int phis, loop;             /* of the open block */
   int32_t value[MOST_VALUES]; /* that may be used here */
   int values, budget;
 } maker;
@@ -21,9 +22,14 @@ static int32_t keep(maker *m, int32_t value) {
   return value;
 }
 
-static int32_t constant(maker *m, int width, int64_t k) { return put_k(m->p, FLYI_OP_CONST, width, 0, number_of(width, (uint64_t)k)); }
+static int32_t constant(maker *m, int width, int64_t k) {
+  return put_k(m->p, FLYI_OP_CONST, width, 0, number_of(width, (uint64_t)k));
+}
 
-static int32_t pick(maker *m) { return m->value[range(m, 0, 1) ? range(m, 0, m->values - 1) : range(m, m->values > 8 ? m->values - 8 : 0, m->values - 1)]; }
+static int32_t pick(maker *m) {
+  return m
+      ->value[range(m, 0, 1) ? range(m, 0, m->values - 1) : range(m, m->values > 8 ? m->values - 8 : 0, m->values - 1)];
+}
 
 /* Some value, converted to the width. */
 static int32_t of_width(maker *m, int width) {
@@ -66,8 +72,10 @@ static int32_t load(maker *m) {
 /* table[row * columns + column], as two-dimensional buffers are read. */
 static int32_t load_table(maker *m) {
   int64_t columns = range(m, 2, 9);
-  int32_t row = put(m->p, FLYI_OP_UDIV, 64, put(m->p, FLYI_OP_ZEXT, 64, of_width(m, 32), 0), constant(m, 64, range(m, 1, 40)));
-  int32_t column = put(m->p, FLYI_OP_UREM, 64, put(m->p, FLYI_OP_ZEXT, 64, of_width(m, 32), 0), constant(m, 64, columns));
+  int32_t row = put(m->p, FLYI_OP_UDIV, 64, put(m->p, FLYI_OP_ZEXT, 64, of_width(m, 32), 0),
+                    constant(m, 64, range(m, 1, 40)));
+  int32_t column = put(m->p, FLYI_OP_ZEXT, 64, of_width(m, 32), 0);
+  if (range(m, 0, 2)) column = put(m->p, FLYI_OP_UREM, 64, column, constant(m, 64, columns));
   int32_t index = put(m->p, FLYI_OP_ADD, 64, put(m->p, FLYI_OP_MUL, 64, row, constant(m, 64, columns)), column);
   int32_t last = put(m->p, FLYI_OP_SUB, 64, put_k(m->p, FLYI_OP_COUNT, 64, 0, 0), constant(m, 64, 1));
   index = put(m->p, FLYI_OP_SMAX, 64, put(m->p, FLYI_OP_SMIN, 64, index, last), constant(m, 64, 0));
@@ -76,13 +84,20 @@ static int32_t load_table(maker *m) {
 
 static int32_t outside(maker *m) {
   switch (range(m, 0, 7)) {
-  case 0: return put_k(m->p, FLYI_OP_PARAM, 32, 0, range(m, 0, 1));
-  case 1: return put_k(m->p, FLYI_OP_DIM, 64, 0, range(m, 0, 7));
-  case 2: return put(m->p, range(m, 0, 1) ? FLYI_OP_LEN_Q : FLYI_OP_LEN_KV, 32, range(m, 0, 2) ? 0 : of_width(m, 32), 0);
-  case 3: return put3(m->p, FLYI_OP_TOKEN_Q, 32, 0, 1, range(m, 0, 2) ? 2 : of_width(m, 32));
-  case 4: return put3(m->p, FLYI_OP_TOKEN_KV, 32, 0, 1, range(m, 0, 2) ? 3 : of_width(m, 32));
-  case 5: return load_table(m);
-  default: return load(m);
+  case 0:
+    return put_k(m->p, FLYI_OP_PARAM, 32, 0, range(m, 0, 1));
+  case 1:
+    return put_k(m->p, FLYI_OP_DIM, 64, 0, range(m, 0, 7));
+  case 2:
+    return put(m->p, range(m, 0, 1) ? FLYI_OP_LEN_Q : FLYI_OP_LEN_KV, 32, range(m, 0, 2) ? 0 : of_width(m, 32), 0);
+  case 3:
+    return put3(m->p, FLYI_OP_TOKEN_Q, 32, 0, 1, range(m, 0, 2) ? 2 : of_width(m, 32));
+  case 4:
+    return put3(m->p, FLYI_OP_TOKEN_KV, 32, 0, 1, range(m, 0, 2) ? 3 : of_width(m, 32));
+  case 5:
+    return load_table(m);
+  default:
+    return load(m);
   }
 }
 
@@ -95,15 +110,35 @@ static void instruction(maker *m) {
     return;
   }
   switch (range(m, 0, 12)) {
-  case 0: case 1: keep(m, outside(m)); break;
-  case 2: case 3: keep(m, truth(m)); break;
-  case 4: a = truth(m), b = truth(m), keep(m, put(m->p, FLYI_OP_AND + (flyi_op)range(m, 0, 2), 1, a, b)); break;
-  case 5: a = truth(m), b = of_width(m, w), keep(m, put3(m->p, FLYI_OP_SELECT, w, a, b, of_width(m, w))); break;
-  case 6: a = of_width(m, w), keep(m, put(m->p, FLYI_OP_UDIV + (flyi_op)range(m, 0, 3), w, a, nonzero(m, w))); break;
-  case 7: a = of_width(m, w), b = constant(m, w, range(m, 0, w - 1 < 100 ? w - 1 : 63) & (w < 8 ? 1 : 63)), keep(m, put(m->p, FLYI_OP_SHL + (flyi_op)range(m, 0, 2), w, a, b)); break;
-  case 8: keep(m, put(m->p, FLYI_OP_ABS + (flyi_op)range(m, 0, 3), w, of_width(m, w), 0)); break;
-  case 9: a = of_width(m, 32), keep(m, put(m->p, range(m, 0, 1) ? FLYI_OP_ADD : FLYI_OP_SUB, 32, a, of_width(m, 32))); break;
-  default: a = of_width(m, w), b = of_width(m, w);
+  case 0:
+  case 1:
+    keep(m, outside(m));
+    break;
+  case 2:
+  case 3:
+    keep(m, truth(m));
+    break;
+  case 4:
+    a = truth(m), b = truth(m), keep(m, put(m->p, FLYI_OP_AND + (flyi_op)range(m, 0, 2), 1, a, b));
+    break;
+  case 5:
+    a = truth(m), b = of_width(m, w), keep(m, put3(m->p, FLYI_OP_SELECT, w, a, b, of_width(m, w)));
+    break;
+  case 6:
+    a = of_width(m, w), keep(m, put(m->p, FLYI_OP_UDIV + (flyi_op)range(m, 0, 3), w, a, nonzero(m, w)));
+    break;
+  case 7:
+    a = of_width(m, w), b = constant(m, w, range(m, 0, w - 1 < 100 ? w - 1 : 63) & (w < 8 ? 1 : 63)),
+    keep(m, put(m->p, FLYI_OP_SHL + (flyi_op)range(m, 0, 2), w, a, b));
+    break;
+  case 8:
+    keep(m, put(m->p, FLYI_OP_ABS + (flyi_op)range(m, 0, 3), w, of_width(m, w), 0));
+    break;
+  case 9:
+    a = of_width(m, 32), keep(m, put(m->p, range(m, 0, 1) ? FLYI_OP_ADD : FLYI_OP_SUB, 32, a, of_width(m, 32)));
+    break;
+  default:
+    a = of_width(m, w), b = of_width(m, w);
     flyi_op op = range(m, 0, 1) ? FLYI_OP_ADD + (flyi_op)range(m, 0, 2) : FLYI_OP_AND + (flyi_op)range(m, 0, 6);
     keep(m, put(m->p, op, w, a, b));
   }
@@ -149,7 +184,9 @@ static void loop(maker *m, int depth) {
   close_block(m, FLYI_END_JUMP, 0, edge);
   int32_t header = m->p->blocks, outer = m->values;
   int32_t i = open_phi(m, 32), x = open_phi(m, width);
-  int32_t limit = range(m, 0, 1) ? constant(m, 32, range(m, 0, 6)) : put(m->p, FLYI_OP_SMIN, 32, put_k(m->p, FLYI_OP_PARAM, 32, 0, 0), constant(m, 32, 6));
+  int32_t limit = range(m, 0, 1)
+                      ? constant(m, 32, range(m, 0, 6))
+                      : put(m->p, FLYI_OP_SMIN, 32, put_k(m->p, FLYI_OP_PARAM, 32, 0, 0), constant(m, 32, 6));
   int32_t more = put(m->p, FLYI_OP_SLT, 1, i, limit), out = m->p->edges, leave = -1;
   add_edge(m->p, header + 1, 0, NULL, 0);
   add_edge(m->p, 0, 0, &x, 1);
@@ -176,9 +213,12 @@ static void loop(maker *m, int depth) {
 static void statements(maker *m, int depth) {
   for (int64_t n = range(m, 1, 4); n > 0 && m->budget > 0; n--) {
     int64_t kind = depth > 0 ? range(m, 0, 9) : 9;
-    if (kind == 0) loop(m, depth);
-    else if (kind < 3) fork_and_join(m, depth);
-    else instruction(m);
+    if (kind == 0)
+      loop(m, depth);
+    else if (kind < 3)
+      fork_and_join(m, depth);
+    else
+      instruction(m);
   }
 }
 

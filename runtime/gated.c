@@ -1,0 +1,197 @@
+/* gated.c: gated sums of attentions, forward and backward. Input: parts with a mask, a map and a gate each, over the same Q, K, V.
+ * Output: their gated sum, or all gradients. The parts run one after the other as attention calls; then one pass over rows sums
+ * them, or, in the backward pass, one pass for each part makes its share of d_out and the gradient of its gate. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gated.h"
+
+enum { CHUNK_ROWS = 128 };
+
+extern const flyi_gate_code flyi_gate_x86_64, flyi_gate_x86_64_v3, flyi_gate_x86_64_v4;
+
+const flyi_gate_code *flyi_gate_code_of(flyi_isa isa) {
+  static const flyi_gate_code *const all[] = {&flyi_gate_x86_64, &flyi_gate_x86_64_v3, &flyi_gate_x86_64_v4};
+  return all[isa];
+}
+
+/* ---- rows -------------------------------------------------------------------------------------------------------------------- */
+
+/* One pass over rows. */
+typedef struct pass {
+  const flyi_gated *g;
+  const flyi_projection *projection;
+  const fly_tensor *out; /* of each part */
+  const fly_tensor *to;  /* forward: the sum. backward: a part's share of d_out, data NULL where no attention wants it */
+  int part;              /* backward: of which part; -1: forward */
+  flyi_gate_cpu *scratch; /* [workers][count] */
+} pass;
+
+static int64_t chunks_of(const flyi_gated *g) { return (g->rows + CHUNK_ROWS - 1) / CHUNK_ROWS; }
+
+static void place_logits(const pass *p, int part, int64_t b, int64_t h, int64_t row, flyi_gate_cpu *out) {
+  const fly_gate *gate = &p->g->parts[part].gate;
+  const flyi_logits *x = &p->projection->part[part];
+  if (x->data) {
+    out->channels = (int32_t)gate->weight.shape[2];
+    out->logits = x->data + (b * p->projection->tiles * FLYI_GATE_ROWS + row) * x->stride + h * out->channels;
+    out->logits_stride = x->stride, out->logits_type = FLY_F32;
+    out->d_logits = (void *)out->logits, out->d_logits_stride = x->stride;
+    return;
+  }
+  out->channels = (int32_t)gate->logits.shape[3];
+  out->logits = flyi_plane_row(&gate->logits, b, h, row);
+  out->logits_stride = gate->logits.stride[2], out->logits_type = gate->logits.type;
+  out->d_logits = gate->d_logits.data ? flyi_plane_row(&gate->d_logits, b, h, row) : NULL;
+  out->d_logits_stride = gate->d_logits.stride[2];
+}
+
+static void run_chunk(void *context, int64_t item, int worker) {
+  const pass *p = context;
+  const flyi_gated *g = p->g;
+  int64_t row = item % chunks_of(g) * CHUNK_ROWS, h = item / chunks_of(g) % g->heads, b = item / chunks_of(g) / g->heads;
+  int first = p->part < 0 ? 0 : p->part, count = p->part < 0 ? g->c.count : 1;
+  flyi_gate_cpu *gates = p->scratch + (int64_t)worker * g->c.count;
+  for (int i = 0; i < count; i++) {
+    const fly_tensor *out = &p->out[first + i];
+    gates[i] = (flyi_gate_cpu){.out = flyi_plane_row(out, b, h, row), .out_stride = out->stride[2]};
+    place_logits(p, first + i, b, h, row, &gates[i]);
+  }
+  flyi_gated_cpu call = {.parts = gates, .count = count, .rows = (int32_t)flyi_min64(g->rows - row, CHUNK_ROWS),
+                         .dim = (int32_t)g->value_dim, .type = g->c.out.type};
+  if (p->part < 0) {
+    call.out = flyi_plane_row(p->to, b, h, row), call.out_stride = p->to->stride[2];
+    g->code->forward(&call);
+  } else {
+    call.d_out = flyi_plane_row(&g->c.d_out, b, h, row), call.d_out_stride = g->c.d_out.stride[2];
+    if (p->to->data) gates[0].d_out = flyi_plane_row(p->to, b, h, row), gates[0].d_out_stride = p->to->stride[2];
+    g->code->backward(&call);
+  }
+}
+
+static void run_pass(const flyi_gated *g, pass *p) { flyi_parallel(&g->threads, g->batch * g->heads * chunks_of(g), run_chunk, p); }
+
+/* ---- memory ------------------------------------------------------------------------------------------------------------------ */
+
+static fly_tensor dense_like(const fly_tensor *t) {
+  return fly_tensor_dense(NULL, t->type, t->shape[0], t->shape[1], t->shape[2], t->shape[3]);
+}
+
+static fly_status make_tensor(fly_tensor *t, fly_error *error) {
+  t->data = flyi_alloc_aligned((size_t)(t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3]) * fly_type_size(t->type));
+  return t->data ? FLY_OK : flyi_no_memory(error);
+}
+
+static void fill_zeros(const fly_tensor *t) {
+  for (int64_t b = 0; b < t->shape[0]; b++)
+    for (int64_t h = 0; h < t->shape[1]; h++)
+      for (int64_t r = 0; r < t->shape[2]; r++)
+        memset(flyi_plane_row(t, b, h, r), 0, (size_t)t->shape[3] * fly_type_size(t->type));
+}
+
+/* Whether a part writes every row of its output: a row map has no row twice. */
+static bool covers(const flyi_gated *g, int part) {
+  const fly_geometry *geometry = &g->parts[part].attention.geometry;
+  if (geometry->cu_seqlens_q) return geometry->cu_seqlens_q[geometry->batch] == g->rows;
+  return !geometry->len_q || geometry->len_q == g->rows;
+}
+
+static fly_status open_pass(const flyi_gated *g, const flyi_projection *projection, const fly_tensor *outs, pass *p, fly_error *error) {
+  int workers = flyi_worker_count(&g->threads, g->batch * g->heads * chunks_of(g));
+  *p = (pass){.g = g, .projection = projection, .out = outs, .part = -1};
+  p->scratch = flyi_alloc((size_t)workers * g->c.count, sizeof *p->scratch);
+  return p->scratch ? FLY_OK : flyi_no_memory(error);
+}
+
+/* ---- forward ----------------------------------------------------------------------------------------------------------------- */
+
+/* Where each part writes: its own tensor, or one for this call, the last of them the result's. `made` counts those to be freed. */
+static fly_status place_outs(const flyi_gated *g, fly_tensor *outs, bool *made, fly_error *error) {
+  int last = -1;
+  fly_status status = FLY_OK;
+  for (int i = 0; i < g->c.count; i++)
+    if (!g->parts[i].attention.out.data) last = i;
+  for (int i = 0; i < g->c.count && !status; i++) {
+    outs[i] = g->parts[i].attention.out;
+    if (outs[i].data) continue;
+    outs[i] = i == last ? g->c.out : dense_like(&g->c.out);
+    if (i == last) continue;
+    status = make_tensor(&outs[i], error);
+    made[i] = !status;
+  }
+  return status;
+}
+
+static fly_status attend(const flyi_gated *g, int part, const fly_tensor *out, fly_error *error) {
+  fly_attention a = g->parts[part].attention;
+  a.out = *out;
+  if (!covers(g, part)) fill_zeros(out);
+  return fly_attention_forward(&a, error);
+}
+
+fly_status fly_gated_forward(const fly_gated_call *call, fly_error *error) {
+  flyi_gated g;
+  flyi_projection projection = {0};
+  fly_tensor *outs = NULL;
+  bool *made = NULL;
+  pass p = {0};
+  fly_status status = flyi_gated_check(call, false, &g, error);
+  if (status) goto done;
+  outs = flyi_alloc(g.c.count, sizeof *outs), made = flyi_alloc(g.c.count, sizeof *made);
+  if (!outs || !made) {
+    status = flyi_no_memory(error);
+    goto done;
+  }
+  if ((status = place_outs(&g, outs, made, error)) || (status = open_pass(&g, &projection, outs, &p, error)) ||
+      (status = flyi_projection_create(&g, false, &projection, error)))
+    goto done;
+  for (int i = 0; i < g.c.count; i++)
+    if ((status = attend(&g, i, &outs[i], error))) goto done;
+  p.to = &g.c.out;
+  run_pass(&g, &p);
+done:
+  for (int i = 0; made && outs && i < g.c.count; i++)
+    if (made[i]) free(outs[i].data);
+  flyi_projection_free(&projection);
+  free(p.scratch), free(outs), free(made), free(g.parts);
+  return status;
+}
+
+/* ---- backward ---------------------------------------------------------------------------------------------------------------- */
+
+/* One part: its share of d_out into `share`, the gradient of its gate, and its gradients of q, k and v. */
+static fly_status back_part(const flyi_gated *g, pass *p, int part, const fly_tensor *share, fly_error *error) {
+  fly_attention a = g->parts[part].attention;
+  p->part = part, p->to = share;
+  run_pass(g, p);
+  if (!share->data) return FLY_OK;
+  a.d_out = *share;
+  a.add_gradients = part > 0;
+  return fly_attention_backward(&a, error);
+}
+
+fly_status fly_gated_backward(const fly_gated_call *call, fly_error *error) {
+  flyi_gated g;
+  flyi_projection projection = {0};
+  fly_tensor share = {0}, *outs = NULL;
+  pass p = {0};
+  fly_status status = flyi_gated_check(call, true, &g, error);
+  if (status) goto done;
+  if (!(outs = flyi_alloc(g.c.count, sizeof *outs))) {
+    status = flyi_no_memory(error);
+    goto done;
+  }
+  for (int i = 0; i < g.c.count; i++) outs[i] = g.parts[i].attention.out;
+  share = dense_like(&g.c.out);
+  bool attention = g.c.d_q.data || g.c.d_k.data || g.c.d_v.data;
+  if ((attention && (status = make_tensor(&share, error))) || (status = open_pass(&g, &projection, outs, &p, error)) ||
+      (status = flyi_projection_create(&g, true, &projection, error)))
+    goto done;
+  for (int i = 0; i < g.c.count; i++)
+    if ((status = back_part(&g, &p, i, &share, error))) goto done;
+  flyi_projection_backward(&projection);
+done:
+  flyi_projection_free(&projection);
+  free(p.scratch), free(share.data), free(outs), free(g.parts);
+  return status;
+}

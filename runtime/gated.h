@@ -1,0 +1,55 @@
+/* gated.h: a gated call on its way from the caller's struct to the kernels. */
+#ifndef FLYMASK_GATED_H
+#define FLYMASK_GATED_H
+
+#include "call.h"
+
+enum { FLYI_GATE_ROWS = 64 /* of a tile */ };
+
+const flyi_gate_code *flyi_gate_code_of(flyi_isa isa);
+
+/* ---- a checked call (gated_check.c) ------------------------------------------------------------------------------------- */
+
+/* The caller's struct and parts, complete. */
+typedef struct flyi_gated {
+  fly_gated_call c;
+  fly_gated_part *parts; /* [c.count]; attention has the call's tensors, but for out and lse */
+  const flyi_gate_code *code;
+  flyi_threads threads;
+  int64_t batch, heads, rows, value_dim; /* of out */
+  bool projects; /* some gate is projected */
+} flyi_gated;
+
+/* The caller frees `parts`, also after a failure. */
+fly_status flyi_gated_check(const fly_gated_call *call, bool backward, flyi_gated *out, fly_error *error);
+static inline bool flyi_gate_projected(const fly_gate *gate) { return !gate->logits.data; }
+
+/* ---- projected gates (gated_project.c) ---------------------------------------------------------------------------------- */
+
+/* Logits of one part, token by token: [batch][tiles of 64 rows][stride], channel c of head h at h * channels + c. */
+typedef struct flyi_logits {
+  float *data;     /* NULL: not projected */
+  int64_t columns; /* heads * channels */
+  int64_t stride;  /* padded to vectors */
+  float *panels;   /* the weights, transposed, in panels of 64 columns: [depth][64] each; bias as a channel of x that is 1 */
+  float *rows;     /* backward: the weights in panels of 64 channels of x: [columns][64] each */
+} flyi_logits;
+
+typedef struct flyi_projection {
+  const flyi_gated *g;
+  flyi_logits *part;
+  int64_t tiles;  /* of 64 rows, of a batch entry */
+  int64_t width;  /* of x */
+  int64_t stride; /* of a row of x, with the channel that is 1, padded */
+  float *scratch; /* [workers]: two tiles of x */
+  int64_t scratch_floats;
+  void *memory;
+} flyi_projection;
+
+/* Packs the weights and makes the logits. */
+fly_status flyi_projection_create(const flyi_gated *g, bool backward, flyi_projection *out, fly_error *error);
+/* From logits that have become their gradients: d_x, d_weight, d_bias, where wanted. */
+void flyi_projection_backward(flyi_projection *p);
+void flyi_projection_free(flyi_projection *p);
+
+#endif

@@ -1,0 +1,122 @@
+/* access.c: where a lane's address leads: its space, bounds, alignment and life are checked on every access. */
+#include "sim.h"
+
+void lane_addresses(const warp *w, const instr *i, uint32_t at, uint64_t address[LANES]) {
+  uint64_t offset = (uint64_t)i->imm;
+  if (i->wide) {
+    const uint64_t *a = r64(w, i->s[at]);
+    VECTOR address[l] = a[l] + offset;
+  } else {
+    const uint32_t *a = r32(w, i->s[at]);
+    VECTOR address[l] = a[l] + offset;
+  }
+}
+
+/* Blocks that cannot synchronise must not touch what another block of the launch stores. Called for plain accesses. */
+static bool other_block(warp *w, const instr *i, int lane, allocation *a, uint64_t at, uint32_t bytes, bool write) {
+  const launch *run = w->cta->run;
+  atomic_uint_fast64_t *writers = write ? memory_writers(a) : atomic_load_explicit(&a->writers, memory_order_acquire);
+  uint64_t mine = run->serial << 32 | (w->cta->index + 1);
+  if (!writers) return true;
+  for (uint64_t word = at / 4; word * 4 < at + bytes; word++) {
+    uint64_t last = write && bytes >= 4 ? atomic_exchange_explicit(&writers[word], mine, memory_order_relaxed)
+                                        : atomic_load_explicit(&writers[word], memory_order_relaxed);
+    if (last >> 32 != run->serial || last == mine) continue;
+    if (bytes < 4 && write) continue; /* neighbours may share a word */
+    fault(w, i, lane, CUDA_ERROR_LAUNCH_FAILED,
+          "race: this %s of 0x%llx is not ordered with a write by block %llu of the same launch",
+          write ? "write" : "read", (unsigned long long)(a->base + word * 4), (unsigned long long)(uint32_t)last - 1);
+    return false;
+  }
+  return true;
+}
+
+static uint8_t *global_at(warp *w, const instr *i, int lane, uint64_t address, uint32_t bytes, bool write,
+                          ptx_space space, bool plain) {
+  unsigned long long shown = address;
+  allocation *a = memory_find(address);
+  if (!a) {
+    fault(w, i, lane, CUDA_ERROR_ILLEGAL_ADDRESS, "out of bounds: nothing is at 0x%llx", shown);
+    return NULL;
+  }
+  uint64_t at = address - a->base; /* wraps where it lies before */
+  if (a->freed) {
+    fault(w, i, lane, CUDA_ERROR_ILLEGAL_ADDRESS, "use after free: 0x%llx", shown);
+    return NULL;
+  }
+  if (at >= a->size || bytes > a->size - at) {
+    long long beyond = (long long)(at - a->size);
+    fault(w, i, lane, CUDA_ERROR_ILLEGAL_ADDRESS,
+          "out of bounds: %u bytes at 0x%llx, %lld bytes from the end of an allocation of %llu", bytes, shown, beyond,
+          (unsigned long long)a->size);
+    return NULL;
+  }
+  if (write && a->kind == MEMORY_CONST) {
+    fault(w, i, lane, CUDA_ERROR_ILLEGAL_ADDRESS, "write to constant memory at 0x%llx", shown);
+    return NULL;
+  }
+  if ((space == S_CONST) != (a->kind == MEMORY_CONST) && space != S_GENERIC) {
+    fault(w, i, lane, CUDA_ERROR_INVALID_ADDRESS_SPACE, "0x%llx is %s constant memory", shown,
+          space == S_CONST ? "not in" : "in");
+    return NULL;
+  }
+  if (plain && !w->cta->p->communicates && !w->cta->run->config.no_races && a->kind != MEMORY_CONST &&
+      !other_block(w, i, lane, a, at, bytes, write))
+    return NULL;
+  return a->host + at;
+}
+
+static uint8_t *window_at(warp *w, const instr *i, int lane, ptx_space space, uint64_t address, uint32_t bytes,
+                          bool write) {
+  const cta *c = w->cta;
+  uint64_t size = space == S_SHARED ? c->shared_bytes : space == S_LOCAL ? c->p->local_bytes : c->p->param_bytes;
+  uint64_t at = address - (space == S_SHARED ? SHARED_BASE : 0);
+  const char *name = space == S_SHARED ? "shared" : space == S_LOCAL ? "local" : "parameter";
+  if (at >= size || bytes > size - at) {
+    fault(w, i, lane, CUDA_ERROR_ILLEGAL_ADDRESS, "out of bounds: %u bytes at offset %lld of %llu bytes of %s memory",
+          bytes, (long long)at, (unsigned long long)size, name);
+    return NULL;
+  }
+  if (space == S_PARAM) {
+    if (!write) return c->run->params + at;
+    fault(w, i, lane, CUDA_ERROR_ILLEGAL_ADDRESS, "write to a kernel parameter");
+    return NULL;
+  }
+  return space == S_SHARED ? c->shared + at : w->local + (uint64_t)(uint32_t)lane * c->p->local_bytes + at;
+}
+
+static bool in_window(uint64_t address, uint64_t window) {
+  return address >= window && address - window < WINDOW_BYTES;
+}
+
+static bool check_align(warp *w, const instr *i, int lane, uint64_t address, uint32_t align) {
+  if (!(address & (align - 1))) return true;
+  fault(w, i, lane, CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned: 0x%llx is no multiple of %u",
+        (unsigned long long)address, align);
+  return false;
+}
+
+uint8_t *data_at(warp *w, const instr *i, int lane, ptx_space space, uint64_t address, uint32_t bytes, uint32_t align,
+                 bool write) {
+  if (!check_align(w, i, lane, address, align)) return NULL;
+  if (space == S_GENERIC) {
+    if (in_window(address, SHARED_WINDOW))
+      space = S_SHARED, address -= SHARED_WINDOW;
+    else if (in_window(address, LOCAL_WINDOW))
+      space = S_LOCAL, address -= LOCAL_WINDOW;
+    else if (in_window(address, PARAM_WINDOW))
+      space = S_PARAM;
+  }
+  if (space == S_PARAM) address -= PARAM_WINDOW;
+  if (space == S_SHARED && !shadow_access(w, i, lane, (uint32_t)address, bytes, write ? ACCESS_WRITE : ACCESS_READ))
+    return NULL;
+  if (space == S_SHARED || space == S_LOCAL || space == S_PARAM)
+    return window_at(w, i, lane, space, address, bytes, write);
+  return global_at(w, i, lane, address, bytes, write, space, true);
+}
+
+uint8_t *atomic_at(warp *w, const instr *i, int lane, ptx_space space, uint64_t address, uint32_t bytes) {
+  if (!check_align(w, i, lane, address, bytes)) return NULL;
+  return space == S_SHARED ? window_at(w, i, lane, space, address, bytes, true)
+                           : global_at(w, i, lane, address, bytes, true, space, false);
+}
