@@ -38,9 +38,20 @@ simcuda_test(misc)
 simcuda_test(mutants)
 simcuda_test(warp)
 
+# C that LLVM compiles to PTX, and the compiler of the tests natively.
+set(portable_ptx ${CMAKE_CURRENT_BINARY_DIR}/portable.ptx)
+add_custom_command(OUTPUT ${portable_ptx}
+  COMMAND ${FLYMASK_CLANG} --target=nvptx64-nvidia-cuda -march=sm_80 -O3 -std=gnu17 -ffp-contract=off -fno-math-errno
+    -S ${CMAKE_CURRENT_LIST_DIR}/simcuda/data/portable.c -o ${portable_ptx}
+  DEPENDS ${CMAKE_CURRENT_LIST_DIR}/simcuda/data/portable.c ${CMAKE_CURRENT_LIST_DIR}/simcuda/data/portable.h VERBATIM)
+add_custom_target(simcuda_portable DEPENDS ${portable_ptx})
+simcuda_test(llvm)
+add_dependencies(simcuda_llvm simcuda_portable)
+target_compile_definitions(simcuda_llvm PRIVATE SIMCUDA_PORTABLE_PTX="${portable_ptx}")
+
 # The same suites with the real assembler accepting every module first, where it is on the machine.
 find_program(PTXAS ptxas)
-foreach(name kernels int float cvt memory misc warp)
+foreach(name kernels int float cvt llvm memory misc warp)
   if(PTXAS)
     add_test(NAME simcuda.ptxas.${name} COMMAND simcuda_${name})
     set_tests_properties(simcuda.ptxas.${name} PROPERTIES LABELS ci TIMEOUT 600 ENVIRONMENT "CK_DEFAULT_TIMEOUT=300;SIMCUDA_PTXAS=${PTXAS}")

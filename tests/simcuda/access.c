@@ -12,21 +12,35 @@ void lane_addresses(const warp *w, const instr *i, uint32_t at, uint64_t address
   }
 }
 
-/* Blocks that cannot synchronise must not touch what another block of the launch stores. Called for plain accesses. */
-static bool other_block(warp *w, const instr *i, int lane, allocation *a, uint64_t at, uint32_t bytes, bool write) {
+/* Who wrote a word of global memory last, in 64 bits: launch 12, block + 1 27, warp 5, the warp's time 20. */
+enum { TIME_BITS = 20, BLOCK_AT = 25, LAUNCH_AT = 52 };
+#define BLOCK_MASK ((UINT64_C(1) << (LAUNCH_AT - BLOCK_AT)) - 1)
+
+static bool report_global(warp *w, const instr *i, int lane, uint64_t address, bool write, bool same_block,
+                          uint64_t by) {
+  fault(w, i, lane, CUDA_ERROR_LAUNCH_FAILED, "race: this %s of 0x%llx is not ordered after a write by %s %llu%s",
+        write ? "write" : "read", (unsigned long long)address, same_block ? "warp" : "block", (unsigned long long)by,
+        same_block ? "" : " of the same launch");
+  return false;
+}
+
+/* Blocks that cannot synchronise must not touch what another one stores in the same launch; within a block
+ * barriers order warps, as for shared memory. Called for plain accesses. */
+static bool after_writer(warp *w, const instr *i, int lane, allocation *a, uint64_t at, uint32_t bytes, bool write) {
   const launch *run = w->cta->run;
+  uint64_t launch_bits = run->serial & 0xfff, block = w->cta->index + 1, now = w->clocks[w->index];
   atomic_uint_fast64_t *writers = write ? memory_writers(a) : atomic_load_explicit(&a->writers, memory_order_acquire);
-  uint64_t mine = run->serial << 32 | (w->cta->index + 1);
-  if (!writers) return true;
+  if (!writers || block > BLOCK_MASK || now >> TIME_BITS) return true;
+  uint64_t mine = launch_bits << LAUNCH_AT | block << BLOCK_AT | (uint64_t)w->index << TIME_BITS | now;
   for (uint64_t word = at / 4; word * 4 < at + bytes; word++) {
     uint64_t last = write && bytes >= 4 ? atomic_exchange_explicit(&writers[word], mine, memory_order_relaxed)
                                         : atomic_load_explicit(&writers[word], memory_order_relaxed);
-    if (last >> 32 != run->serial || last == mine) continue;
+    if (!last || last == mine || last >> LAUNCH_AT != launch_bits) continue;
     if (bytes < 4 && write) continue; /* neighbours may share a word */
-    fault(w, i, lane, CUDA_ERROR_LAUNCH_FAILED,
-          "race: this %s of 0x%llx is not ordered with a write by block %llu of the same launch",
-          write ? "write" : "read", (unsigned long long)(a->base + word * 4), (unsigned long long)(uint32_t)last - 1);
-    return false;
+    uint64_t other = last >> BLOCK_AT & BLOCK_MASK, warp_index = last >> TIME_BITS & 31;
+    if (other != block) return report_global(w, i, lane, a->base + word * 4, write, false, other - 1);
+    if (warp_index != w->index && (last & ((1u << TIME_BITS) - 1)) > w->clocks[warp_index])
+      return report_global(w, i, lane, a->base + word * 4, write, true, warp_index);
   }
   return true;
 }
@@ -61,7 +75,7 @@ static uint8_t *global_at(warp *w, const instr *i, int lane, uint64_t address, u
     return NULL;
   }
   if (plain && !w->cta->p->communicates && !w->cta->run->config.no_races && a->kind != MEMORY_CONST &&
-      !other_block(w, i, lane, a, at, bytes, write))
+      !after_writer(w, i, lane, a, at, bytes, write))
     return NULL;
   return a->host + at;
 }
@@ -97,7 +111,8 @@ static bool check_align(warp *w, const instr *i, int lane, uint64_t address, uin
 }
 
 uint8_t *data_at(warp *w, const instr *i, int lane, ptx_space space, uint64_t address, uint32_t bytes, uint32_t align,
-                 bool write) {
+                 int kind) {
+  bool write = kind & ACCESS_WRITE;
   if (!check_align(w, i, lane, address, align)) return NULL;
   if (space == S_GENERIC) {
     if (in_window(address, SHARED_WINDOW))
@@ -108,8 +123,7 @@ uint8_t *data_at(warp *w, const instr *i, int lane, ptx_space space, uint64_t ad
       space = S_PARAM;
   }
   if (space == S_PARAM) address -= PARAM_WINDOW;
-  if (space == S_SHARED && !shadow_access(w, i, lane, (uint32_t)address, bytes, write ? ACCESS_WRITE : ACCESS_READ))
-    return NULL;
+  if (space == S_SHARED && !shadow_access(w, i, lane, (uint32_t)address, bytes, kind)) return NULL;
   if (space == S_SHARED || space == S_LOCAL || space == S_PARAM)
     return window_at(w, i, lane, space, address, bytes, write);
   return global_at(w, i, lane, address, bytes, write, space, true);

@@ -135,80 +135,40 @@ API CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
 
 static bool attribute_of(int attribute, int *v) {
   const simcuda_config *c = &sim.config;
-  bool ampere_small = c->arch == 86 || c->arch == 89;
-  switch (attribute) {
-  case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-  case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:
-  case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y:
-    *v = 1024;
-    break;
-  case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z:
-    *v = 64;
-    break;
-  case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X:
-    *v = INT32_MAX;
-    break;
-  case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y:
-  case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z:
-    *v = 65535;
-    break;
-  case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK:
-    *v = 48 << 10;
-    break;
-  case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
-    *v = (int)c->shared_block;
-    break;
-  case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR:
-    *v = (int)c->shared_block + 1024;
-    break;
-  case CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK:
-    *v = 1024;
-    break;
-  case CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY:
-    *v = 65536;
-    break;
-  case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
-    *v = 32;
-    break;
-  case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK:
-  case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR:
-    *v = 65536;
-    break;
-  case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
-    *v = 1410000;
-    break;
-  case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-    *v = c->sms;
-    break;
-  case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE:
-    *v = 1215000;
-    break;
-  case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH:
-    *v = 5120;
-    break;
-  case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
-    *v = 40 << 20;
-    break;
-  case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
-    *v = ampere_small ? 1536 : 2048;
-    break;
-  case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
-    *v = 1;
-    break;
-  case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-    *v = c->arch / 10;
-    break;
-  case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-    *v = c->arch % 10;
-    break;
-  case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR:
-    *v = ampere_small ? 16 : 32;
-    break;
-  default:
-    *v = 0;
-    return attribute > 0 && attribute < 150;
-  }
-  return true;
+  bool small = c->arch == 86 || c->arch == 89;
+  const struct {
+    int attribute, value;
+  } table[] = {
+      {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},
+      {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, 1024},
+      {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, 1024},
+      {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, 64},
+      {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, INT32_MAX},
+      {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, 65535},
+      {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, 65535},
+      {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, 48 << 10},
+      {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, (int)c->shared_block},
+      {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, (int)c->shared_block + 1024},
+      {CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, 1024},
+      {CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY, 65536},
+      {CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32},
+      {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, 65536},
+      {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, 65536},
+      {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1410000},
+      {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, c->sms},
+      {CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 1215000},
+      {CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 5120},
+      {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 40 << 20},
+      {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, small ? 1536 : 2048},
+      {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1},
+      {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, c->arch / 10},
+      {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, c->arch % 10},
+      {CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, small ? 16 : 32},
+  };
+  *v = 0; /* what this device does not have */
+  for (size_t k = 0; k < sizeof table / sizeof table[0]; k++)
+    if (table[k].attribute == attribute) *v = table[k].value;
+  return attribute > 0 && attribute < 150;
 }
 API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
   ENTER(NEED_INIT);

@@ -329,7 +329,6 @@ API CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsig
   run->dynamic = dynamic;
   run->total_shared = function->p->shared_static + dynamic;
   run->config = sim.config;
-  run->serial = ++sim.serial;
   result = copy_params(function->p, run->params, params, extra);
   if (result) {
     operation_destroy(op);

@@ -52,6 +52,8 @@ static CUresult execute(CUstream stream, operation *op) {
   CUresult result = CUDA_SUCCESS;
   switch (op->kind) {
   case OP_LAUNCH:
+    op->run->serial = ++sim.serial;
+    if (!(sim.serial & 0xfff)) memory_forget_writers(); /* launches are told apart by 12 bits */
     result = launch_run(op->run);
     sim.launches++;
     sim.instructions += op->run->instructions;

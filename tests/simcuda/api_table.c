@@ -98,3 +98,6 @@ API CUresult cuGetProcAddress_v2(const char *symbol, void **function, int versio
     }
   LEAVE(CUDA_ERROR_NOT_FOUND);
 }
+API CUresult cuGetProcAddress(const char *symbol, void **function, int version, uint64_t flags) {
+  return cuGetProcAddress_v2(symbol, function, version, flags, NULL);
+}

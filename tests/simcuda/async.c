@@ -4,20 +4,7 @@
  * between. */
 #include <stdlib.h>
 
-#include "tables.h"
-
-typedef struct copy {
-  uint32_t lane, group, bytes, from_bytes, to;
-  const uint8_t *from;
-  bool landed, bulk, arrival;
-  uint32_t mbarrier; /* of bulk copies and arrivals */
-} copy;
-
-struct copy_queue {
-  copy *items;
-  uint32_t count, room;
-  uint32_t groups[LANES]; /* committed so far */
-};
+#include "copies.h"
 
 copy_queue *copies_create(void) { return calloc(1, sizeof(copy_queue)); }
 
@@ -33,21 +20,29 @@ void copies_reset(copy_queue *q) {
 
 bool copies_pending(const warp *w) { return w->copies->count > 0; }
 
-static void move_data(const warp *w, copy *c) {
-  if (c->landed || c->arrival) return;
-  uint8_t *to = w->cta->shared + (c->to - SHARED_BASE);
-  memcpy(to, c->from, c->from_bytes);
-  memset(to + c->from_bytes, 0, c->bytes - c->from_bytes);
+void copies_move(const warp *w, copy *c) {
+  if (c->landed || c->kind == COPY_ARRIVAL) return;
+  uint8_t *shared = w->cta->shared + (c->shared - SHARED_BASE);
+  if (c->kind == COPY_STORE) {
+    memcpy(c->global, shared, c->bytes);
+  } else {
+    memcpy(shared, c->global, c->from_bytes);
+    memset(shared + c->from_bytes, 0, c->bytes - c->from_bytes);
+  }
   c->landed = true;
 }
 
 static void land(warp *w, copy *c) {
-  move_data(w, c);
-  shadow_end_copy(w, (int)c->lane, c->to, c->bytes);
+  copies_move(w, c);
+  if (c->kind == COPY_STORE)
+    shadow_end_source(w, c->shared, c->bytes);
+  else
+    shadow_end_copy(w, (int)c->lane, c->shared, c->bytes);
 }
 
-static bool add_copy(warp *w, const instr *i, copy c) {
+bool copies_add(warp *w, const instr *i, copy c) {
   copy_queue *q = w->copies;
+  if (w->cta->run->config.copies == SIMCUDA_EAGER) copies_move(w, &c);
   if (q->count == q->room) {
     uint32_t room = q->room ? 2 * q->room : 256;
     copy *bigger = realloc(q->items, room * sizeof *bigger);
@@ -62,13 +57,13 @@ static bool add_copy(warp *w, const instr *i, copy c) {
   return true;
 }
 
-void copies_wait(warp *w, uint32_t lanes, int keep) {
+static void wait_kind(warp *w, copy_kind kind, const uint32_t *groups, uint32_t lanes, int keep) {
   copy_queue *q = w->copies;
   uint32_t kept = 0;
   for (uint32_t k = 0; k < q->count; k++) {
     copy *c = &q->items[k];
-    bool mine = lanes >> c->lane & 1 && !c->bulk && !c->arrival;
-    if (mine && (keep < 0 || (int64_t)c->group < (int64_t)q->groups[c->lane] - keep))
+    bool mine = c->kind == kind && lanes >> c->lane & 1;
+    if (mine && (keep < 0 || (int64_t)c->group < (int64_t)groups[c->lane] - keep))
       land(w, c);
     else
       q->items[kept++] = *c;
@@ -76,14 +71,26 @@ void copies_wait(warp *w, uint32_t lanes, int keep) {
   q->count = kept;
 }
 
+void copies_wait(warp *w, uint32_t lanes, int keep) { wait_kind(w, COPY_GROUP, w->copies->groups, lanes, keep); }
+void copies_wait_stores(warp *w, uint32_t lanes, int keep) {
+  wait_kind(w, COPY_STORE, w->copies->bulk_groups, lanes, keep);
+}
+
 void copies_random(warp *w) {
   if (w->cta->run->config.copies != SIMCUDA_RANDOM) return;
   for (uint32_t k = 0; k < w->copies->count; k++)
-    if (random_next(&w->cta->random) & 1) move_data(w, &w->copies->items[k]);
+    if (random_next(&w->cta->random) & 1) copies_move(w, &w->copies->items[k]);
 }
 
-/* A thread may end with copies that nobody waits for: they land. */
+/* A thread may end with loads that nobody waits for: they land. A store's source would vanish under it. */
 void copies_exit(warp *w, uint32_t lanes) {
+  for (uint32_t k = 0; k < w->copies->count; k++) {
+    const copy *c = &w->copies->items[k];
+    if (c->kind != COPY_STORE || !(lanes >> c->lane & 1)) continue;
+    fault(w, NULL, (int)c->lane, CUDA_ERROR_LAUNCH_FAILED,
+          "the thread ends while its bulk copy from shared memory is in flight: a wait is missing");
+    return;
+  }
   if (w->copies->count) copies_wait(w, lanes, -1);
 }
 
@@ -94,13 +101,13 @@ void copies_for_mbarrier(cta *c, uint32_t address) {
     copy_queue *q = w->copies;
     for (uint32_t n = 0; n < q->count;) {
       copy x = q->items[n];
-      if (!(x.bulk || x.arrival) || x.mbarrier != address) {
+      if ((x.kind != COPY_BULK && x.kind != COPY_ARRIVAL) || x.mbarrier != address) {
         n++;
         continue;
       }
       memmove(&q->items[n], &q->items[n + 1], (q->count - n - 1) * sizeof x);
       q->count--;
-      if (x.arrival) {
+      if (x.kind == COPY_ARRIVAL) {
         copies_wait(w, 1u << x.lane, -1);
         mbarrier_arrive_async(w, address);
         n = 0; /* the queue has changed */
@@ -113,16 +120,11 @@ void copies_for_mbarrier(cta *c, uint32_t address) {
 }
 
 /* --- cp.async ------------------------------------------------------------------------------------ */
-static uint64_t operand(const warp *w, const instr *i, uint32_t k, uint32_t l) {
-  return i->mode >> k & 1 ? r64(w, i->s[k])[l] : r32(w, i->s[k])[l];
-}
-
 /* s: destination, source{, source bytes}; their offsets in imm and target; bytes: of the copy */
 static void cp_async(warp *w, const instr *i) {
-  simcuda_config *config = &w->cta->run->config;
   EACH_LANE(w->active) {
-    uint64_t to = operand(w, i, 0, l) + (uint64_t)i->imm,
-             from = operand(w, i, 1, l) + (uint64_t)(int64_t)(int32_t)i->target;
+    uint64_t to = copy_operand(w, i, 0, l) + (uint64_t)i->imm,
+             from = copy_operand(w, i, 1, l) + (uint64_t)(int64_t)(int32_t)i->target;
     uint32_t n = i->ns > 2 ? (i->type ? (r32(w, i->s[2])[l] ? 0 : i->bytes) : r32(w, i->s[2])[l]) : i->bytes;
     if (i->space == S_GENERIC && to >= SHARED_WINDOW) to -= SHARED_WINDOW;
     if (n > i->bytes) {
@@ -134,8 +136,7 @@ static void cp_async(warp *w, const instr *i) {
             (unsigned long long)from, i->bytes);
       return;
     }
-    static const uint8_t nothing[16];
-    const uint8_t *source = n ? data_at(w, i, (int)l, S_GLOBAL, from, n, 1, false) : nothing;
+    uint8_t *source = n ? data_at(w, i, (int)l, S_GLOBAL, from, n, 1, ACCESS_READ) : w->local;
     if (!source) return;
     uint8_t *dest = atomic_at(w, i, (int)l, S_SHARED, to, i->bytes);
     if (!dest || !shadow_begin_copy(w, i, (int)l, (uint32_t)to, i->bytes)) return;
@@ -144,10 +145,9 @@ static void cp_async(warp *w, const instr *i) {
               .group = w->copies->groups[l],
               .bytes = i->bytes,
               .from_bytes = n,
-              .to = (uint32_t)to,
-              .from = source};
-    if (config->copies == SIMCUDA_EAGER) move_data(w, &c);
-    if (!add_copy(w, i, c)) return;
+              .shared = (uint32_t)to,
+              .global = source};
+    if (!copies_add(w, i, c)) return;
   }
   copies_random(w);
 }
@@ -168,41 +168,12 @@ static void arrive_later(warp *w, const instr *i) { /* mode 1: .noinc */
   EACH_LANE(w->active) {
     uint32_t at = (uint32_t)(address[l] >= SHARED_WINDOW ? address[l] - SHARED_WINDOW : address[l]);
     if (!mbarrier_prepare(w, i, (int)l, at, !(i->mode & 1))) return;
-    if (!add_copy(w, i, (copy){.lane = l, .arrival = true, .mbarrier = at})) return;
-  }
-}
-
-/* --- cp.async.bulk from global to shared memory -------------------------------------------------- */
-static void cp_bulk(warp *w, const instr *i) { /* s: destination, source, bytes, mbarrier */
-  EACH_LANE(w->active) {
-    uint64_t to = operand(w, i, 0, l) + (uint64_t)i->imm,
-             from = operand(w, i, 1, l) + (uint64_t)(int64_t)(int32_t)i->target;
-    uint32_t n = r32(w, i->s[2])[l], bar = (uint32_t)operand(w, i, 3, l);
-    if (n == 0 || n % 16 || from % 16 || to % 16) {
-      fault(w, i, (int)l, CUDA_ERROR_MISALIGNED_ADDRESS,
-            "misaligned: addresses and size of a bulk copy are multiples of 16 (0x%llx, 0x%llx, %u)",
-            (unsigned long long)to, (unsigned long long)from, n);
-      return;
-    }
-    const uint8_t *source = data_at(w, i, (int)l, S_GLOBAL, from, n, 16, false);
-    uint8_t *dest = source ? atomic_at(w, i, (int)l, S_SHARED, to, 1) : NULL;
-    if (!dest || !mbarrier_prepare(w, i, (int)l, bar, false)) return;
-    if (to - SHARED_BASE + n > w->cta->shared_bytes) {
-      fault(w, i, (int)l, CUDA_ERROR_ILLEGAL_ADDRESS, "out of bounds: %u bytes at shared offset %llu", n,
-            (unsigned long long)(to - SHARED_BASE));
-      return;
-    }
-    if (!shadow_begin_copy(w, i, (int)l, (uint32_t)to, n)) return;
-    memset(dest, 0xff, n);
-    copy c = {
-        .lane = l, .bytes = n, .from_bytes = n, .to = (uint32_t)to, .from = source, .bulk = true, .mbarrier = bar};
-    if (w->cta->run->config.copies == SIMCUDA_EAGER) move_data(w, &c);
-    if (!add_copy(w, i, c)) return;
+    if (!copies_add(w, i, (copy){.kind = COPY_ARRIVAL, .lane = l, .mbarrier = at})) return;
   }
 }
 
 /* --- decoding ------------------------------------------------------------------------------------ */
-static bool two_addresses(decoder *d) {
+bool copy_addresses(decoder *d) {
   const ptx_operand *o = d->in->operands;
   if (!use_address(d, &o[0])) return false;
   int64_t offset = d->out->imm;
@@ -212,21 +183,6 @@ static bool two_addresses(decoder *d) {
   d->out->target = (uint32_t)d->out->imm;
   d->out->imm = offset;
   return true;
-}
-
-static bool decode_bulk(decoder *d) {
-  const ptx_operand *o = d->in->operands;
-  if (d->module->ptx->target < 90) return decode_fail(d, "needs sm_90");
-  if ((!mod_take(d, "shared::cluster") && !mod_take(d, "shared::cta")) || !mod_take(d, "global") ||
-      !mod_take(d, "mbarrier::complete_tx::bytes"))
-    return decode_fail(d, "this form is not supported");
-  if (!want_operands(d, 4, 4) || !two_addresses(d) || !use(d, &o[2], T_U32)) return false;
-  int64_t offset = d->out->imm;
-  if (!use_address(d, &o[3])) return false;
-  if (d->out->imm) return decode_fail(d, "an offset of the mbarrier's address is not supported");
-  if (d->out->wide) d->out->mode |= 8;
-  d->out->imm = offset;
-  return decode_done(d, cp_bulk);
 }
 
 bool decode_cp(decoder *d) {
@@ -253,7 +209,7 @@ bool decode_cp(decoder *d) {
   if (!mod_take(d, "L2::64B") && !mod_take(d, "L2::128B")) mod_take(d, "L2::256B");
   d->out->space = S_SHARED;
   int64_t bytes = 0;
-  if (!want_operands(d, 3, 4) || !two_addresses(d) || !decode_int_constant(d, &o[2], &bytes)) return false;
+  if (!want_operands(d, 3, 4) || !copy_addresses(d) || !decode_int_constant(d, &o[2], &bytes)) return false;
   if (bytes != 16 && (cg || (bytes != 4 && bytes != 8)))
     return decode_fail(d, "a copy of %lld bytes", (long long)bytes);
   d->out->bytes = (uint8_t)bytes;

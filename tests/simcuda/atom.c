@@ -92,6 +92,10 @@ static void atomic(warp *w, const instr *i) {
       return;
     uint8_t *p = atomic_at(w, i, (int)l, space, a, i->bytes);
     if (!p) return;
+    if (space == S_SHARED) {
+      sync_load(w, (uint32_t)a, i->mode);
+      sync_store(w, (uint32_t)a, i->mode, true);
+    }
     uint64_t old = change(i, p, operand(w, i, 1, l), operand(w, i, 2, l));
     if (!i->nd) continue;
     if (i->bytes == 8)
@@ -105,7 +109,9 @@ static bool decode_atomic(decoder *d, bool has_result) {
   static const char *const ops[OPS] = {"add", "min", "max", "inc", "dec", "cas", "exch", "and", "or", "xor"};
   static const char *const words[] = {"relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys"};
   const ptx_operand *o = d->in->operands;
-  for (int k = 0; k < 8; k++) mod_take(d, words[k]);
+  d->out->mode = ORDER_RELAXED;
+  for (int k = 0; k < 8; k++)
+    if (mod_take(d, words[k]) && k >= 1 && k <= 3) d->out->mode = ORDER_STRONG;
   d->out->space = mod_take(d, "global")                                 ? S_GLOBAL
                   : mod_take(d, "shared") || mod_take(d, "shared::cta") ? S_SHARED
                                                                         : S_GENERIC;

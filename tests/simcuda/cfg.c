@@ -1,8 +1,9 @@
-/* cfg.c: basic blocks (cfg.h), and the order in which a function's blocks lie. Lanes with lower program counters run first
- * (machine.c); so that lanes that part meet again where their ways join, a block must lie behind all blocks on the ways to
- * it, and a loop's blocks before those that follow the loop. That is a weak topological order (F. Bourdoncle, "Efficient
- * chaotic iteration strategies with widenings", 1993): components of strongly connected blocks, each with its head first,
- * nested, in topological order. Compilers often lay code out otherwise, rare ways at the end. */
+/* cfg.c: basic blocks (cfg.h), and the order in which a function's blocks lie. Lanes with lower program counters
+ * run first (machine.c); so that lanes that part meet again where their ways join, a block must lie behind all
+ * blocks on the ways to it, and a loop's blocks before those that follow the loop. That is a weak topological
+ * order (F. Bourdoncle, "Efficient chaotic iteration strategies with widenings", 1993): components of strongly
+ * connected blocks, each with its head first, nested, in topological order. Compilers often lay code out
+ * otherwise, rare ways at the end. */
 #include "cfg.h"
 
 #include <stdlib.h>
@@ -109,7 +110,7 @@ static uint32_t visit(ordering *o, uint32_t b) {
   return head;
 }
 
-/* --- laying the code out -------------------------------------------------------------------------- */
+/* --- laying the code out ------------------------------------------------------------------------- */
 /* The function's code in the new order at `to`; returns its length. moved: where each block now begins. */
 static uint32_t lay_out(const cfg *c, const uint32_t *order, instr *to, uint32_t *moved, uint32_t base) {
   uint32_t n = 0;

@@ -7,13 +7,16 @@
 #include "tables.h"
 
 /* --- branches ------------------------------------------------------------------------------------ */
+static void use_up_turn(warp *w) {
+  w->yield = true;
+  if (!w->polling) w->cta->progress = true;
+  warp_stop(w);
+}
+
 void run_bra(warp *w, const instr *i) {
   bool back = i->target < w->pc;
   warp_diverge(w, w->active, i->target);
-  if (back && --w->fuel == 0) {
-    w->yield = w->cta->progress = true;
-    warp_stop(w);
-  }
+  if (back && --w->fuel == 0) use_up_turn(w);
 }
 
 bool decode_bra(decoder *d) {
@@ -38,7 +41,7 @@ void run_brx(warp *w, const instr *i) {
   EACH_LANE(w->active) w->lane_pc[l] = t->targets[index[l]];
   w->group = 0;
   warp_stop(w);
-  if (--w->fuel == 0) w->yield = w->cta->progress = true;
+  if (--w->fuel == 0) use_up_turn(w);
 }
 
 bool decode_brx(decoder *d) {

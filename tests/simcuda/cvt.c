@@ -35,15 +35,10 @@ static inline uint32_t f16_rn(uint32_t x) {
   uint32_t r = a >= 0x47800000 ? 0x7c00 : a < 0x38800000 ? small : normal;
   return a > 0x7f800000 ? 0x7fff : sign | r;
 }
-static inline uint32_t f16_up(uint32_t h) { /* f16 to f32 */
-  uint32_t sign = h << 16 & 0x80000000, a = h & 0x7fff;
-  float x = as_f32(a << 13) * 0x1p112f;
-  return sign | (a >= 0x7c00 ? 0x7f800000 | a << 13 : bits_f32(x));
-}
 LANES1(f32_to_bf16, uint32_t, uint32_t, uint32_t, uint32_t, bf16_rn(x))
 LANES1(f32_to_f16, uint32_t, uint32_t, uint32_t, uint32_t, f16_rn(x))
 LANES1(bf16_to_f32, uint32_t, uint32_t, uint32_t, uint32_t, x << 16)
-LANES1(f16_to_f32, uint32_t, uint32_t, uint32_t, uint32_t, f16_up(x))
+LANES1(f16_to_f32, uint32_t, uint32_t, uint32_t, uint32_t, f16_bits(x))
 LANES2(f32_to_bf16x2, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, bf16_rn(x) << 16 | bf16_rn(y))
 LANES2(f32_to_f16x2, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, f16_rn(x) << 16 | f16_rn(y))
 

@@ -1,6 +1,6 @@
 /* load.c: ld and st of every space, with vectors; cache hints are read and ignored, orders and scopes are taken for
  * what the checks need (PTX ISA, "ld", "st"). */
-#include "sim.h"
+#include "shadow.h"
 
 /* --- elements ------------------------------------------------------------------------------------ */
 /* A value of `bytes` goes to a register: sign- or zero-extended to its width. */
@@ -26,13 +26,47 @@ static inline void put_element(const warp *w, const instr *i, uint32_t k, uint32
     r32(w, i->d[k])[l] = i->mode & 4 ? (uint16_t)v : (uint32_t)v;
 }
 
+static bool is_shared(ptx_space space, uint64_t address) {
+  return space == S_SHARED || (space == S_GENERIC && address - SHARED_WINDOW < WINDOW_BYTES);
+}
+
+/* The quick way to a lane's bytes in shared memory, or in the allocation that the lane before has used; else NULL. */
+static inline uint8_t *quick_at(const warp *w, const instr *i, uint32_t l, ptx_space space, uint64_t address,
+                                uint32_t total, const allocation *last, bool write) {
+  if (i->type || address & (total - 1)) return NULL;
+  if (space == S_SHARED && total >= 4) {
+    shadow *s = w->cta->shadow;
+    uint64_t at = address - SHARED_BASE;
+    return (write ? quick_write(w, s, at, total, l) : quick_read(w, s, at, total, l)) ? w->cta->shared + at : NULL;
+  }
+  if (space == S_GLOBAL && last) {
+    uint64_t at = address - last->base;
+    return at < last->size && total <= last->size - at ? last->host + at : NULL;
+  }
+  return NULL;
+}
+
+/* The allocation of an address that has passed the checks, if nothing more is to be checked within it. */
+static const allocation *settled(const warp *w, ptx_space space, uint64_t address) {
+  allocation *a = space == S_GLOBAL ? memory_find(address) : NULL;
+  bool free = a && (w->cta->p->communicates || !atomic_load_explicit(&a->writers, memory_order_relaxed));
+  return free ? a : NULL;
+}
+
 static inline void load(warp *w, const instr *i, ptx_space space) {
   uint64_t address[LANES];
   uint32_t total = (uint32_t)i->bytes * i->count;
+  int kind = i->type ? ACCESS_READ | ACCESS_ATOMIC : ACCESS_READ;
+  const allocation *last = NULL;
   lane_addresses(w, i, 0, address);
   EACH_LANE(w->active) {
-    const uint8_t *p = data_at(w, i, (int)l, space, address[l], total, total, false);
-    if (!p) return;
+    const uint8_t *p = quick_at(w, i, l, space, address[l], total, last, false);
+    if (!p) {
+      p = data_at(w, i, (int)l, space, address[l], total, total, kind);
+      if (!p) return;
+      if (i->type && is_shared(space, address[l])) sync_load(w, (uint32_t)address[l], i->type);
+      last = settled(w, space, address[l]);
+    }
     if (i->bytes == 4 && !(i->mode & 2)) {
       for (uint32_t k = 0; k < i->count; k++) memcpy(&r32(w, i->d[k])[l], p + 4 * k, 4);
     } else {
@@ -50,13 +84,16 @@ static void load_param(warp *w, const instr *i) { load(w, i, S_PARAM); }
 static inline void store(warp *w, const instr *i, ptx_space space) {
   uint64_t address[LANES];
   uint32_t total = (uint32_t)i->bytes * i->count;
+  int kind = i->type ? ACCESS_WRITE | ACCESS_ATOMIC : ACCESS_WRITE;
   lane_addresses(w, i, 0, address);
   EACH_LANE(w->active) {
-    uint8_t *p = data_at(w, i, (int)l, space, address[l], total, total, true);
+    uint8_t *p = quick_at(w, i, l, space, address[l], total, NULL, true);
+    if (!p) p = data_at(w, i, (int)l, space, address[l], total, total, kind);
     if (!p) return;
-    for (uint32_t k = 0; k < i->count; k++) {
+    if (i->type && is_shared(space, address[l])) sync_store(w, (uint32_t)address[l], i->type, false);
+    for (uint32_t k = 0; k < i->count; k++) { /* little-endian hosts only */
       if (i->mode >> k & 1)
-        memcpy(p + i->bytes * k, &r64(w, i->s[1 + k])[l], i->bytes); /* little-endian hosts only */
+        memcpy(p + i->bytes * k, &r64(w, i->s[1 + k])[l], i->bytes);
       else
         memcpy(p + i->bytes * k, &r32(w, i->s[1 + k])[l], i->bytes);
     }
@@ -94,15 +131,14 @@ static void take_hints(decoder *d) {
   }
 }
 
-static bool take_order(decoder *d) { /* true: relaxed, acquire, release or volatile */
-  static const char *const orders[] = {"volatile", "relaxed", "acquire", "release", "mmio"};
-  bool strong = false;
+static uint8_t take_order(decoder *d) {
+  static const char *const orders[] = {"volatile", "relaxed", "mmio", "acquire", "release"};
+  uint8_t order = ORDER_WEAK;
   mod_take(d, "weak");
-  for (int k = 0; k < 5; k++) strong |= mod_take(d, orders[k]);
-  if (strong) {
-    if (!mod_take(d, "cta") && !mod_take(d, "gpu") && !mod_take(d, "sys")) mod_take(d, "cluster");
-  }
-  return strong;
+  for (int k = 0; k < 5; k++)
+    if (mod_take(d, orders[k])) order = k < 3 ? ORDER_RELAXED : ORDER_STRONG;
+  if (order && !mod_take(d, "cta") && !mod_take(d, "gpu") && !mod_take(d, "sys")) mod_take(d, "cluster");
+  return order;
 }
 
 static ptx_space take_space(decoder *d) {
@@ -132,7 +168,7 @@ static uint8_t take_vector(decoder *d) {
 static bool decode_access(decoder *d, bool is_load, ptx_space *space) {
   const ptx_operand *o = d->in->operands, *at = &o[is_load ? 1 : 0], *data = &o[is_load ? 0 : 1];
   take_hints(d);
-  bool strong = take_order(d);
+  d->out->type = take_order(d);
   *space = take_space(d);
   take_hints(d);
   uint8_t count = take_vector(d);
@@ -157,7 +193,7 @@ static bool decode_access(decoder *d, bool is_load, ptx_space *space) {
     }
   }
   if (is_load && ptx_is_signed(type)) d->out->mode |= 1;
-  if (strong && *space <= S_GLOBAL) d->p->communicates = true;
+  if (d->out->type && *space <= S_GLOBAL) d->p->communicates = true;
   return true;
 }
 
@@ -182,33 +218,4 @@ static void nothing(warp *w, const instr *i) {
 bool decode_nothing(decoder *d) {
   d->mod = d->in->mod_count;
   return decode_done(d, nothing);
-}
-static void pause_warp(warp *w, const instr *i) { /* a fence is a place where another warp may run */
-  (void)i;
-  (void)w;
-}
-bool decode_fence(decoder *d) {
-  static const char *const words[] = {"cta",
-                                      "gl",
-                                      "sys",
-                                      "gpu",
-                                      "cluster",
-                                      "sc",
-                                      "acq_rel",
-                                      "acquire",
-                                      "release",
-                                      "proxy",
-                                      "async",
-                                      "alias",
-                                      "async::generic",
-                                      "mbarrier_init",
-                                      "shared::cta",
-                                      "shared::cluster",
-                                      "global"};
-  while (d->mod < d->in->mod_count) {
-    bool known = false;
-    for (size_t k = 0; k < sizeof words / sizeof words[0]; k++) known |= mod_take(d, words[k]);
-    if (!known) break;
-  }
-  return want_operands(d, 0, 0) && decode_done(d, pause_warp);
 }

@@ -7,7 +7,7 @@
 
 #include "tables.h"
 
-enum { FUEL = 20000 }; /* branches backward before another warp has its turn */
+enum { FUEL = 20000 }; /* branches backward before another warp has its turn; with a seed at random */
 
 uint64_t random_next(uint64_t *state) { /* splitmix64 */
   uint64_t z = *state += 0x9e3779b97f4a7c15u;
@@ -152,7 +152,7 @@ static void run_special(warp *w, const instr *i) {
 /* Runs a warp until it waits, ends or has used its turn. */
 static void run_warp(warp *w, const instr *code) {
   uint64_t count = 0;
-  w->fuel = FUEL;
+  w->fuel = w->cta->run->config.seed ? 1 + (uint32_t)random_next(&w->cta->random) % 64 : FUEL;
   w->yield = false;
   while (settle(w)) {
     w->m = w->lanes;
@@ -173,90 +173,63 @@ static void run_warp(warp *w, const instr *code) {
 }
 
 /* --- a block ------------------------------------------------------------------------------------- */
-static void set_specials(cta *c, warp *w) {
-  const program *p = c->p;
+static uint32_t special_value(const cta *c, const warp *w, uint32_t l, special which) {
   const launch *run = c->run;
-  for (uint32_t v = 0; v < p->value_count; v++) {
-    const value *x = &p->values[v];
+  uint32_t t = w->index * LANES + l, bit = 1u << l;
+  switch (which) {
+  case SR_TID_X:
+    return t % run->block[0];
+  case SR_TID_Y:
+    return t / run->block[0] % run->block[1];
+  case SR_TID_Z:
+    return t / run->block[0] / run->block[1];
+  case SR_NTID_X:
+  case SR_NTID_Y:
+  case SR_NTID_Z:
+    return run->block[which - SR_NTID_X];
+  case SR_CTAID_X:
+  case SR_CTAID_Y:
+  case SR_CTAID_Z:
+    return c->id[which - SR_CTAID_X];
+  case SR_NCTAID_X:
+  case SR_NCTAID_Y:
+  case SR_NCTAID_Z:
+    return run->grid[which - SR_NCTAID_X];
+  case SR_LANEID:
+    return l;
+  case SR_WARPID:
+    return w->index;
+  case SR_NWARPID:
+    return c->warps;
+  case SR_SMID:
+    return (c->id[0] + c->id[1]) % (uint32_t)run->config.sms;
+  case SR_NSMID:
+    return (uint32_t)run->config.sms;
+  case SR_LANEMASK_EQ:
+    return bit;
+  case SR_LANEMASK_LT:
+    return bit - 1;
+  case SR_LANEMASK_LE:
+    return bit | (bit - 1);
+  case SR_LANEMASK_GT:
+    return ~(bit | (bit - 1));
+  case SR_LANEMASK_GE:
+    return ~(bit - 1);
+  case SR_DYNAMIC_SMEM:
+    return run->dynamic;
+  case SR_TOTAL_SMEM:
+    return run->total_shared;
+  default:
+    return 0;
+  }
+}
+
+static void set_specials(const cta *c, warp *w) {
+  for (uint32_t v = 0; v < c->p->value_count; v++) {
+    const value *x = &c->p->values[v];
     if (x->kind != VALUE_SPECIAL) continue;
     for (uint32_t l = 0; l < LANES; l++) {
-      uint32_t t = w->index * LANES + l, n = 0;
-      switch ((special)x->bits) {
-      case SR_TID_X:
-        n = t % run->block[0];
-        break;
-      case SR_TID_Y:
-        n = t / run->block[0] % run->block[1];
-        break;
-      case SR_TID_Z:
-        n = t / run->block[0] / run->block[1];
-        break;
-      case SR_NTID_X:
-        n = run->block[0];
-        break;
-      case SR_NTID_Y:
-        n = run->block[1];
-        break;
-      case SR_NTID_Z:
-        n = run->block[2];
-        break;
-      case SR_CTAID_X:
-        n = c->id[0];
-        break;
-      case SR_CTAID_Y:
-        n = c->id[1];
-        break;
-      case SR_CTAID_Z:
-        n = c->id[2];
-        break;
-      case SR_NCTAID_X:
-        n = run->grid[0];
-        break;
-      case SR_NCTAID_Y:
-        n = run->grid[1];
-        break;
-      case SR_NCTAID_Z:
-        n = run->grid[2];
-        break;
-      case SR_LANEID:
-        n = l;
-        break;
-      case SR_WARPID:
-        n = w->index;
-        break;
-      case SR_NWARPID:
-        n = c->warps;
-        break;
-      case SR_SMID:
-        n = (c->id[0] + c->id[1]) % (uint32_t)run->config.sms;
-        break;
-      case SR_NSMID:
-        n = (uint32_t)run->config.sms;
-        break;
-      case SR_LANEMASK_EQ:
-        n = 1u << l;
-        break;
-      case SR_LANEMASK_LT:
-        n = (1u << l) - 1;
-        break;
-      case SR_LANEMASK_LE:
-        n = (1u << l) | ((1u << l) - 1);
-        break;
-      case SR_LANEMASK_GT:
-        n = ~((1u << l) | ((1u << l) - 1));
-        break;
-      case SR_LANEMASK_GE:
-        n = ~((1u << l) - 1);
-        break;
-      case SR_DYNAMIC_SMEM:
-        n = run->dynamic;
-        break;
-      case SR_TOTAL_SMEM:
-        n = run->total_shared;
-        break;
-      default:
-        break;
-      }
+      uint32_t n = special_value(c, w, l, (special)x->bits);
       if (x->width == 8)
         r64(w, x->offset)[l] = n;
       else
@@ -311,6 +284,7 @@ void cta_destroy(cta *c) {
   free(c->warp);
   free(c->shared);
   free(c->mbarriers);
+  free(c->flags);
   shadow_release(c->shadow);
 }
 
@@ -327,15 +301,19 @@ static void cta_reset(cta *c, uint64_t index) {
   memset(c->shared, 0xff, c->shared_bytes);
   shadow_reset(c->shadow);
   mbarriers_reset(c);
+  sync_reset(c);
   for (uint32_t k = 0; k < c->warps; k++) {
     warp *w = &c->warp[k];
     uint32_t first = k * LANES, n = threads - first < LANES ? threads - first : LANES;
     w->exists = n == LANES ? ALL_LANES : (1u << n) - 1;
     w->exited = w->blocked = w->group = w->pc = 0;
-    w->failed = false;
+    w->failed = w->polling = false;
+    w->fenced = 0;
     memset(w->lane_pc, 0, sizeof w->lane_pc);
     memset(w->depth, 0, sizeof w->depth);
     memset(w->clocks, 0, sizeof w->clocks);
+    memset(w->released, 0, sizeof w->released);
+    memset(w->found, 0, sizeof w->found);
     memset(w->local, 0xff, (size_t)c->p->local_bytes * LANES);
     memset(w->regs + c->p->tracked_first, 0, c->p->tracked_bytes);
     w->clocks[k] = 1;

@@ -8,7 +8,8 @@
 struct mbarrier {
   uint32_t address;
   bool alive;
-  uint32_t phase; /* the one in work */
+  uint32_t phase;    /* the one in work */
+  uint32_t by, when; /* warp and time of its initialisation */
   int64_t expected, pending, bytes;
   uint32_t clocks[MAX_WARPS], done_clocks[MAX_WARPS];
 };
@@ -58,6 +59,13 @@ bool mbarrier_prepare(warp *w, const instr *i, int lane, uint32_t address, bool 
   return m != NULL;
 }
 
+bool mbarrier_fenced(warp *w, const instr *i, int lane, uint32_t address) {
+  const mbarrier *m = find(w->cta, address);
+  if (!m || m->when <= w->cta->warp[m->by].fenced) return true;
+  fault(w, i, lane, CUDA_ERROR_LAUNCH_FAILED, "the mbarrier's initialisation is not fenced for the async proxy");
+  return false;
+}
+
 void mbarrier_arrive_async(warp *w, uint32_t address) {
   mbarrier *m = find(w->cta, address);
   if (m && arrive(w, NULL, -1, m, 1)) try_complete(w->cta, m);
@@ -80,7 +88,7 @@ static uint32_t shared_address(uint64_t a) { return (uint32_t)(a >= SHARED_WINDO
 
 static bool init(warp *w, const instr *i, int lane, uint32_t address, uint32_t count) {
   cta *c = w->cta;
-  uint8_t *p = data_at(w, i, lane, S_SHARED, address, 8, 8, true);
+  uint8_t *p = data_at(w, i, lane, S_SHARED, address, 8, 8, ACCESS_WRITE);
   if (!p) return false;
   if (find(c, address)) {
     fault(w, i, lane, CUDA_ERROR_LAUNCH_FAILED,
@@ -101,8 +109,12 @@ static bool init(warp *w, const instr *i, int lane, uint32_t address, uint32_t c
     c->mbarriers = bigger;
     c->mbarrier_room = room;
   }
-  c->mbarriers[c->mbarrier_count++] = (mbarrier){
-      .address = address, .alive = true, .expected = count, .pending = count};
+  c->mbarriers[c->mbarrier_count++] = (mbarrier){.address = address,
+                                                 .alive = true,
+                                                 .expected = count,
+                                                 .pending = count,
+                                                 .by = w->index,
+                                                 .when = w->clocks[w->index]};
   memset(p, 0, 8);
   return true;
 }
@@ -162,6 +174,7 @@ static void run_mbarrier(warp *w, const instr *i) {
     }
   }
   if (released || joined) clocks_release(w);
+  if (poll_failed || joined) w->polling = poll_failed;
   if (poll_failed) {
     w->yield = true;
     warp_stop(w);

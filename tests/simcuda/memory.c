@@ -103,6 +103,13 @@ atomic_uint_fast64_t *memory_writers(allocation *a) {
   return nobody; /* another thread was first */
 }
 
+void memory_forget_writers(void) {
+  pthread_mutex_lock(&memory.lock);
+  for (allocation *a = memory.all; a; a = a->next) free(atomic_exchange(&a->writers, NULL));
+  for (allocation *a = atomic_load(&memory.pinned); a; a = a->next) free(atomic_exchange(&a->writers, NULL));
+  pthread_mutex_unlock(&memory.lock);
+}
+
 bool memory_destroy(uint64_t base, memory_kind kind) {
   bool found = false;
   pthread_mutex_lock(&memory.lock);

@@ -2,15 +2,16 @@
  * fragment register lane 4 g + t holds row g, columns 2 t and 2 t + 1 of an 8 x 8 block, so the 32 lanes of one
  * register are that block row by row. Products are exact in f32; they are added one after the other in f32: the
  * ISA leaves the order open. */
-#include "sim.h"
+#include "shadow.h"
 
 typedef float row8 __attribute__((vector_size(32), aligned(4)));
 
-static inline float widen(uint16_t h, bool is_bf16) {
-  if (is_bf16) return as_f32((uint32_t)h << 16);
-  uint32_t sign = (uint32_t)(h & 0x8000) << 16, a = h & 0x7fff;
-  float x = as_f32(a << 13) * 0x1p112f;
-  return as_f32(sign | (a >= 0x7c00 ? 0x7f800000 | a << 13 : bits_f32(x)));
+/* The halves of a register's lanes as floats: [0] the low ones. */
+static inline void widen(float out[2][LANES], const uint32_t *x, bool is_bf16) {
+  VECTOR {
+    out[0][l] = as_f32(is_bf16 ? x[l] << 16 : f16_bits(x[l] & 0xffff));
+    out[1][l] = as_f32(is_bf16 ? x[l] & 0xffff0000 : f16_bits(x[l] >> 16));
+  }
 }
 
 /* d[16][8] += a[16][K] b[K][8]: eight rows at a time, so that their sums do not wait for one another. */
@@ -31,18 +32,17 @@ static inline void multiply(float d[16][8], const float a[16][16], const float b
 static inline void load_halves(const warp *w, const instr *i, float a[16][16], float b[16][8], int depth,
                                bool is_bf16) {
   int blocks = depth / 8; /* A: register 2 j + half holds rows 8 half, k 8 j */
+  float f[2][LANES];
   for (int k = 0; k < 2 * blocks; k++) {
-    const uint32_t *x = r32(w, i->s[k]);
+    widen(f, r32(w, i->s[k]), is_bf16);
     for (int g = 0; g < 8; g++)
-      for (int h = 0; h < 2; h++)
-        for (int t = 0; t < 4; t++)
-          a[g + 8 * (k & 1)][8 * (k >> 1) + 4 * h + t] = widen((uint16_t)(x[4 * g + t] >> (16 * h)), is_bf16);
+      for (int h = 0; h < 2; h++) memcpy(&a[g + 8 * (k & 1)][8 * (k >> 1) + 4 * h], &f[h][4 * g], 16);
   }
   for (int j = 0; j < blocks; j++) {
-    const uint32_t *x = r32(w, i->s[2 * blocks + j]);
+    widen(f, r32(w, i->s[2 * blocks + j]), is_bf16);
     for (int h = 0; h < 2; h++)
       for (int t = 0; t < 4; t++)
-        for (int g = 0; g < 8; g++) b[8 * j + 4 * h + t][g] = widen((uint16_t)(x[4 * g + t] >> (16 * h)), is_bf16);
+        for (int g = 0; g < 8; g++) b[8 * j + 4 * h + t][g] = f[h][4 * g + t];
   }
 }
 
@@ -157,11 +157,14 @@ static bool matrix_rows(warp *w, const instr *i, uint8_t *rows[LANES], bool writ
   lane_addresses(w, i, 0, address);
   for (int l = 0; l < 8 * i->count; l++) {
     ptx_space space = (ptx_space)i->space;
-    if (space == S_SHARED && !write) { /* all lanes take part of a row */
+    uint64_t at = address[l] - SHARED_BASE;
+    if (space == S_SHARED && !write && !(at & 15) && quick_read(w, w->cta->shadow, at, 16, WHOLE_WARP)) {
+      rows[l] = w->cta->shared + at;
+    } else if (space == S_SHARED && !write) { /* all lanes take part of a row */
       if (!(address[l] & 15) && !shadow_access(w, i, -1, (uint32_t)address[l], 16, ACCESS_READ)) return false;
       rows[l] = atomic_at(w, i, l, space, address[l], 16);
     } else {
-      rows[l] = data_at(w, i, l, space, address[l], 16, 16, write);
+      rows[l] = data_at(w, i, l, space, address[l], 16, 16, write ? ACCESS_WRITE : ACCESS_READ);
     }
     if (!rows[l]) return false;
   }

@@ -5,27 +5,13 @@
  * barriers alone. */
 #include <stdlib.h>
 
-#include "sim.h"
-
-enum { IN_FLIGHT = 1, ATOMIC = 2, NO_LANE = 0xff };
-typedef struct last_write {
-  uint32_t clock, plain_clock;      /* plain: of the last write that was not atomic, under an atomic one */
-  uint8_t warp, lane, bytes, flags; /* bytes: mask; 0: none */
-  uint8_t plain_warp;
-} last_write;
-
-struct shadow {
-  uint32_t words, warps;
-  bool races;
-  uint8_t *init; /* mask of bytes */
-  last_write *written;
-  uint32_t *reads; /* [warp][word]: clock << 4 | mask of bytes */
-};
+#include "shadow.h"
 
 bool shadow_create(shadow **out, uint32_t bytes, uint32_t warps, bool races) {
   shadow *s = *out = calloc(1, sizeof *s);
   if (!s) return false;
   s->words = (bytes + 3) / 4 + 4;
+  s->bytes = bytes;
   s->warps = warps;
   s->races = races;
   s->init = malloc(s->words);
@@ -80,6 +66,11 @@ static bool after_write(warp *w, const instr *i, int lane, uint32_t word, const 
           name_of(kind), word * 4, e->warp, e->lane);
     return false;
   }
+  if (e->flags & SOURCE && kind & ACCESS_WRITE) {
+    fault(w, i, lane, CUDA_ERROR_LAUNCH_FAILED,
+          "write to shared byte %u while a bulk copy from it is in flight: a wait is missing", word * 4);
+    return false;
+  }
   if (!w->cta->shadow->races) return true;
   if (e->flags & ATOMIC && kind & ACCESS_ATOMIC)
     return e->plain_clock <= w->clocks[e->plain_warp] ||
@@ -123,23 +114,10 @@ static bool outside(const shadow *s, uint32_t at, uint32_t bytes) {
   return at > s->words * 4 || bytes > s->words * 4 - at;
 }
 
-/* The common case: whole words, written and ordered before. False: look closer. */
-static inline bool plain_read(const warp *w, shadow *s, uint32_t word, uint32_t count) {
-  uint32_t *reads = &s->reads[(size_t)w->index * s->words + word], now = w->clocks[w->index] << 4 | 15;
-  for (uint32_t k = 0; k < count; k++) {
-    const last_write *e = &s->written[word + k];
-    uint32_t ordered = w->clocks[e->warp] - (e->warp == w->index);
-    if (s->init[word + k] != 15 || e->flags || e->clock > ordered) return false;
-    reads[k] = now;
-  }
-  return true;
-}
-
 bool shadow_access(warp *w, const instr *i, int lane, uint32_t address, uint32_t bytes, int kind) {
   shadow *s = w->cta->shadow;
   uint32_t at = address - SHARED_BASE, end = at + bytes;
   if (outside(s, at, bytes)) return true; /* the bounds check reports it */
-  if (kind == ACCESS_READ && !((at | bytes) & 3) && plain_read(w, s, at / 4, bytes / 4)) return true;
   for (uint32_t word = at / 4; word * 4 < end; word++) {
     uint32_t from = word * 4 < at ? at - word * 4 : 0, to = end - word * 4 < 4 ? end - word * 4 : 4;
     uint32_t mask = ((1u << to) - 1) & ~((1u << from) - 1);
@@ -177,4 +155,25 @@ void shadow_end_copy(warp *w, int lane, uint32_t address, uint32_t bytes) {
   for (uint32_t word = at / 4; word * 4 < at + bytes; word++)
     s->written[word] = (last_write){
         .clock = w->clocks[w->index], .warp = (uint8_t)w->index, .lane = (uint8_t)lane, .bytes = 15};
+}
+
+bool shadow_begin_source(warp *w, const instr *i, int lane, uint32_t address, uint32_t bytes) {
+  shadow *s = w->cta->shadow;
+  if (!shadow_access(w, i, lane, address, bytes, ACCESS_READ)) return false;
+  uint32_t at = address - SHARED_BASE;
+  for (uint32_t word = at / 4; word * 4 < at + bytes; word++) {
+    last_write *e = &s->written[word];
+    if (e->bytes && e->clock > w->cta->warp[e->warp].fenced) {
+      fault(w, i, lane, CUDA_ERROR_LAUNCH_FAILED,
+            "shared byte %u, written by warp %u, is not fenced for the async proxy", word * 4, e->warp);
+      return false;
+    }
+    e->flags |= SOURCE;
+  }
+  return true;
+}
+
+void shadow_end_source(warp *w, uint32_t address, uint32_t bytes) {
+  uint32_t at = address - SHARED_BASE;
+  for (uint32_t word = at / 4; word * 4 < at + bytes; word++) w->cta->shadow->written[word].flags &= (uint8_t)~SOURCE;
 }

@@ -31,7 +31,7 @@ typedef struct allocation {
   memory_kind kind;
   bool freed;
   void *context;
-  _Atomic(atomic_uint_fast64_t *) writers; /* by word: launch << 32 | block + 1 of the last plain store; or NULL */
+  _Atomic(atomic_uint_fast64_t *) writers; /* by word: the last plain store (access.c); or NULL */
   struct allocation *next;
 } allocation;
 
@@ -40,6 +40,7 @@ bool memory_destroy(uint64_t base, memory_kind kind);                      /* fa
 allocation *memory_find(uint64_t address); /* also a freed one; NULL: nothing was ever there */
 /* The writers of an allocation, made when first wanted; NULL: no memory. */
 atomic_uint_fast64_t *memory_writers(allocation *a);
+void memory_forget_writers(void);
 uint64_t memory_in_use(void);
 void memory_count(simcuda_counts *counts);
 void memory_drop_context(void *context);
@@ -184,6 +185,7 @@ typedef struct launch launch;
 typedef struct shadow shadow;
 typedef struct copy_queue copy_queue;
 typedef struct mbarrier mbarrier;
+typedef struct flag_clocks flag_clocks;
 
 typedef struct named_barrier {
   uint32_t expected, arrived;  /* threads; expected 0: not in use */
@@ -207,6 +209,8 @@ typedef struct cta {
   named_barrier barriers[BARRIERS];
   mbarrier *mbarriers;
   uint32_t mbarrier_count, mbarrier_room;
+  flag_clocks *flags; /* sync.c */
+  uint32_t flag_count, flag_room;
   uint64_t instructions, random;
   bool progress; /* something happened in this round that others may wait for */
 } cta;
@@ -223,13 +227,17 @@ struct warp {
   uint32_t lane_pc[LANES];
   uint32_t depth[LANES]; /* of calls */
   bool yield, failed;
+  bool polling; /* its last look at an mbarrier was in vain: that it goes on looping is no progress */
   uint32_t index;
   cta *cta;
   uint8_t *local;
   uint32_t fuel;
   uint64_t executed;
-  uint32_t clocks[MAX_WARPS]; /* vector clock; clocks[index] is its own time */
+  uint32_t clocks[MAX_WARPS];   /* vector clock; clocks[index] is its own time */
+  uint32_t released[MAX_WARPS]; /* clocks at its last fence */
+  uint32_t found[MAX_WARPS];    /* what came with flags it has read */
   copy_queue *copies;
+  uint32_t fenced; /* what it wrote up to then is seen by the async proxy */
   _Alignas(64) int32_t lanes[LANES];
   _Alignas(64) int32_t guarded[LANES];
   _Alignas(64) uint32_t carry[LANES];
@@ -276,23 +284,34 @@ static inline uint64_t *r64(const warp *w, uint32_t offset) { return (uint64_t *
   for (uint32_t bits_ = (bits), l = 0; bits_ && ((l = (uint32_t)__builtin_ctz(bits_)), 1); bits_ &= bits_ - 1)
 
 /* --- memory as kernels see it (access.c, shared.c) ----------------------------------------------- */
+enum { ACCESS_READ = 1, ACCESS_WRITE = 2, ACCESS_ATOMIC = 4 };
 void lane_addresses(const warp *w, const instr *i, uint32_t at, uint64_t address[LANES]); /* s[at] + imm */
-/* Host memory behind a lane's bytes, checked: space, bounds, alignment, life. NULL after a fault. */
+/* Host memory behind a lane's bytes, checked (kind: of access): space, bounds, alignment, life. NULL after a
+ * fault. */
 uint8_t *data_at(warp *w, const instr *i, int lane, ptx_space space, uint64_t address, uint32_t bytes, uint32_t align,
-                 bool write);
+                 int kind);
 /* The same for an atomic operation, whose caller has recorded it where it is in shared memory. */
 uint8_t *atomic_at(warp *w, const instr *i, int lane, ptx_space space, uint64_t address, uint32_t bytes);
 
-enum { ACCESS_READ = 1, ACCESS_WRITE = 2, ACCESS_ATOMIC = 4 };
 bool shadow_create(shadow **s, uint32_t bytes, uint32_t warps, bool races);
 void shadow_release(shadow *s);
 void shadow_reset(shadow *s);
 /* Checks one access of a lane (-1: all lanes of the warp together), and records it. False after a fault. */
 bool shadow_access(warp *w, const instr *i, int lane, uint32_t address, uint32_t bytes, int kind);
 bool shadow_begin_copy(warp *w, const instr *i, int lane, uint32_t address, uint32_t bytes);
+/* The source of an asynchronous copy from shared memory: read until its end. */
+bool shadow_begin_source(warp *w, const instr *i, int lane, uint32_t address, uint32_t bytes);
+void shadow_end_source(warp *w, uint32_t address, uint32_t bytes);
 void shadow_end_copy(warp *w, int lane, uint32_t address, uint32_t bytes);
 void clocks_join(uint32_t *into, const uint32_t *from, uint32_t warps);
 void clocks_release(warp *w); /* its own time goes on */
+
+/* sync.c. order: of a strong access to shared memory: relaxed or volatile, or with acquire or release. */
+enum { ORDER_WEAK, ORDER_RELAXED, ORDER_STRONG };
+void sync_reset(cta *c);
+void sync_fence(warp *w);
+void sync_load(warp *w, uint32_t address, int order);
+void sync_store(warp *w, uint32_t address, int order, bool also_reads);
 
 /* --- asynchronous copies (async.c), mbarriers (mbarrier.c) --------------------------------------- */
 copy_queue *copies_create(void);
@@ -300,13 +319,15 @@ void copies_destroy(copy_queue *q);
 void copies_reset(copy_queue *q);
 /* Copies of the lanes' groups older than the newest `keep` land; -1: all, committed or not. */
 void copies_wait(warp *w, uint32_t lanes, int keep);
+void copies_wait_stores(warp *w, uint32_t lanes, int keep);
 bool copies_pending(const warp *w);
 void copies_random(warp *w);                        /* lets some land, where copies land at random */
 void copies_exit(warp *w, uint32_t lanes);          /* a thread that ends leaves its copies to land */
 void copies_for_mbarrier(cta *c, uint32_t address); /* those that complete on it land */
 void mbarriers_reset(cta *c);
 bool mbarrier_prepare(warp *w, const instr *i, int lane, uint32_t address,
-                      bool more); /* more: one more arrival is pending */
+                      bool more);                                          /* more: one more arrival is pending */
+bool mbarrier_fenced(warp *w, const instr *i, int lane, uint32_t address); /* seen by the async proxy? else a fault */
 void mbarrier_arrive_async(warp *w, uint32_t address);
 void mbarrier_complete_bytes(warp *w, uint32_t address, uint32_t bytes);
 
@@ -325,6 +346,11 @@ static inline uint32_t bits_f32(float x) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);
   return bits;
+}
+/* An f16's value as the bits of an f32, without branches. */
+static inline uint32_t f16_bits(uint32_t h) {
+  uint32_t sign = h << 16 & 0x80000000, a = h & 0x7fff;
+  return sign | (a >= 0x7c00 ? 0x7f800000 | a << 13 : bits_f32(as_f32(a << 13) * 0x1p112f));
 }
 static inline float from_bf16(uint16_t h) { return as_f32((uint32_t)h << 16); }
 /* One operation under another rounding: op is + - * / or s (square root), f (a * b + c). */

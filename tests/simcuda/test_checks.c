@@ -25,6 +25,23 @@ static const char prologue[] =
 #define STORE_READ_OTHER                                                                                               \
   "st.shared.u32 [%a], %t;\n@@\nxor.b32 %b, %b, 128; add.u32 %a, %s, %b; ld.shared.u32 %x, [%a];\n"
 
+/* Warp 0 stores data, then a flag; warp 1 polls it and reads. */
+#define FLAG(before, after)                                                                                            \
+  "setp.eq.u32 %p, %t, 0; @%p st.shared.u32 [%s+512], 0; bar.sync 0; setp.lt.u32 %q, %t, 32; @!%q bra take; "          \
+  "st.shared.u32 [%a], %t; bar.warp.sync -1; " before " @%p st.volatile.shared.u32 [%s+512], 1; bra done; "            \
+  "take: ld.volatile.shared.u32 %x, [%s+512]; setp.eq.u32 %p, %x, 0; @%p bra take; " after                             \
+  " ld.shared.u32 %y, [%a+-128]; done:"
+
+/* A body that begins with ! is for sm_90. */
+#define BULK(expected, fence)                                                                                          \
+  "!setp.eq.u32 %p, %t, 0; @!%p bra go; mbarrier.init.shared::cta.b64 [%s], 1; " fence                                 \
+  " mbarrier.arrive.expect_tx.shared::cta.b64 _, [%s], " expected "; add.u32 %x, %s, 16; mov.u32 %y, 128; "            \
+  "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%x], [%g], %y, [%s]; go: bar.sync 0; "
+#define POLL "poll: mbarrier.try_wait.parity.shared::cta.b64 %q, [%s], 0; @!%q bra poll;"
+#define BULK_STORE(fence, wait)                                                                                        \
+  "!st.shared.u32 [%a], %t; " fence " bar.sync 0; setp.ne.u32 %p, %t, 0; @%p exit; mov.u32 %y, 128; "                  \
+  "cp.async.bulk.global.shared::cta.bulk_group [%g], [%s], %y; cp.async.bulk.commit_group; " wait
+
 static const fault_case cases[] = {
     {"global load beyond the end", "ld.global.u32 %x, [%g+@@];", "4092", "4096", CUDA_ERROR_ILLEGAL_ADDRESS,
      "out of bounds", 1, 0},
@@ -144,6 +161,25 @@ static const fault_case cases[] = {
     {"mbarrier initialised twice",
      "setp.eq.u32 %p, %t, 0; @!%p exit; mbarrier.init.shared.b64 [%s], 1; @@ mbarrier.init.shared.b64 [%s], 1;",
      "mbarrier.inval.shared.b64 [%s];", "", CUDA_ERROR_LAUNCH_FAILED, "again", 32, 0},
+    {"bulk copy without its wait", BULK("128", "fence.proxy.async.shared::cta;") "@@ ld.shared.u32 %x, [%a+16];", POLL,
+     "", CUDA_ERROR_LAUNCH_FAILED, "in flight", 32, 0},
+    {"bulk copy of fewer bytes than expected", BULK("@@", "fence.proxy.async.shared::cta;") POLL, "128", "256",
+     CUDA_ERROR_LAUNCH_TIMEOUT, "deadlock", 32, 0},
+    {"mbarrier not fenced for a bulk copy", BULK("128", "@@") POLL, "fence.proxy.async.shared::cta;", "",
+     CUDA_ERROR_LAUNCH_FAILED, "not fenced", 32, 0},
+    {"bulk store of what is not fenced", BULK_STORE("@@", "cp.async.bulk.wait_group 0;"),
+     "fence.proxy.async.shared::cta;", "", CUDA_ERROR_LAUNCH_FAILED, "not fenced", 32, 0},
+    {"bulk store that is not waited for", BULK_STORE("fence.proxy.async.shared::cta;", "@@"),
+     "cp.async.bulk.wait_group.read 0;", "", CUDA_ERROR_LAUNCH_FAILED, "in flight", 32, 0},
+    {"write over the source of a bulk store",
+     BULK_STORE("fence.proxy.async.shared::cta;", "@@ st.shared.u32 [%s], 0; cp.async.bulk.wait_group 0;"),
+     "cp.async.bulk.wait_group.read 0;", "", CUDA_ERROR_LAUNCH_FAILED, "in flight", 32, 0},
+    {"flag stored without a fence before", FLAG("@@", "membar.cta;"), "membar.cta;", "", RACE, 64, 0},
+    {"flag read without a fence behind", FLAG("fence.acq_rel.cta;", "@@"), "fence.acq_rel.cta;", "", RACE, 64, 0},
+    {"global data of another warp before a barrier",
+     "mul.wide.u32 %z, %t, 4; add.u64 %z, %z, %g; st.global.u32 [%z], %t; @@ xor.b32 %b, %b, 128; cvt.u64.u32 %z, %b; "
+     "add.u64 %z, %z, %g; ld.global.u32 %x, [%z];",
+     "bar.sync 0;", "bar.warp.sync -1;", RACE, 64, 0},
     {"branch table index", "list: .branchtargets one, two; mov.u32 %x, @@; brx.idx %x, list; one: two:", "1", "2",
      CUDA_ERROR_ILLEGAL_INSTRUCTION, "branch index", 1, 0},
     {"unknown instruction", "@@", "add.u32 %x, %t, 1;", "vadd.u32.u32.u32 %x, %t, %t;", CUDA_ERROR_INVALID_PTX, "'vadd",
@@ -158,7 +194,15 @@ static CUresult run_body(const fault_case *c, const char *line) {
   const char *at = strstr(c->body, "@@");
   ck_assert(at != NULL);
   snprintf(body, sizeof body, "%.*s%s%s", (int)(at - c->body), c->body, line, at + 2);
-  snprintf(text, sizeof text, "%s%s\nret;\n}\n", prologue, body);
+  bool hopper = body[0] == '!';
+  snprintf(text, sizeof text, "%s%s\nret;\n}\n", prologue, body + hopper);
+  if (hopper) {
+    simcuda_config config;
+    simcuda_get_config(&config);
+    config.arch = 90;
+    simcuda_set_config(&config);
+    strstr(text, "sm_80")[3] = '9';
+  }
   int data[1024] = {0};
   CUdeviceptr p = gpu_new(data, sizeof data);
   void *params[] = {&p};

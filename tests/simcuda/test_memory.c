@@ -300,6 +300,22 @@ START_TEST(bulk_copies_complete_by_bytes) {
 }
 END_TEST
 
+START_TEST(bulk_copies_store_from_shared_memory) {
+  uint32_t in[64], r[64];
+  for (uint32_t i = 0; i < 64; i++) in[i] = i + 7;
+  copies(_i, 90);
+  run(HEAD90 ENTRY
+      ".shared .align 16 .b8 sh[256]; mov.u32 %b, sh; mad.lo.u32 %x1, %t, 4, %b; mad.wide.u32 %z, %t, 4, %g; "
+      "ld.global.u32 %x2, [%z]; st.shared.u32 [%x1], %x2; fence.proxy.async.shared::cta; bar.sync 0; setp.eq.u32 %p, "
+      "%t, 0; @!%p bra done; cp.async.bulk.global.shared::cta.bulk_group [%o], [%b], 128; "
+      "cp.async.bulk.commit_group; cp.async.bulk.global.shared::cta.bulk_group [%o+128], [%b+128], 128; "
+      "cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 1; st.shared.u32 [%b], 0; "
+      "cp.async.bulk.wait_group 0; done: ret; }",
+      in, sizeof in, r, sizeof r, 64, 0);
+  ck_assert_mem_eq(r, in, sizeof r);
+}
+END_TEST
+
 static Suite *suite(void) {
   Suite *s = suite_create("simcuda.memory");
   TCase *c = tcase_create("memory");
@@ -319,6 +335,7 @@ static Suite *suite(void) {
   tcase_add_loop_test(c, mbarriers_pass_data_between_warps, 0, 3);
   tcase_add_loop_test(c, copies_arrive_on_mbarriers, 0, 3);
   tcase_add_loop_test(c, bulk_copies_complete_by_bytes, 0, 3);
+  tcase_add_loop_test(c, bulk_copies_store_from_shared_memory, 0, 3);
   suite_add_tcase(s, c);
   return s;
 }

@@ -1,5 +1,6 @@
-/* test_misc.c: the instructions that the other suites leave out: barriers that reduce, arrive and admit parts of warps,
- * mbarriers' other operations, tests of floats, approximations of halves, parts of registers, hints and clocks. */
+/* test_misc.c: the instructions that the other suites leave out: barriers that reduce, arrive and admit parts of
+ * warps, mbarriers' other operations, tests of floats, approximations of halves, parts of registers, hints and
+ * clocks. */
 #include <stdio.h>
 
 #include "exact.h"
@@ -70,8 +71,8 @@ START_TEST(mbarriers_count_bytes_drop_and_begin_anew) {
                    "%x1, %x2; add.u32 %x1, "
                    "%x1, %x3; add.u32 %x1, %x1, %x4; add.u32 %x1, %x1, %x5; st.global.u32 [%o], %x1; done: ret; }",
       r, 32);
-  /* bytes outstanding: not complete; then phase 0 is done, phase 1 is not; one arrival is enough after the drop; a fresh
-   * barrier answers true for parity 1 */
+  /* bytes outstanding: not complete; then phase 0 is done, phase 1 is not; one arrival is enough after the drop; a
+   * fresh barrier answers true for parity 1 */
   ck_assert_uint_eq(r[0], 11010);
 }
 END_TEST
@@ -116,7 +117,7 @@ START_TEST(copies_ignore_their_source_where_told) {
 }
 END_TEST
 
-/* --- lane by lane --------------------------------------------------------------------------------- */
+/* --- lane by lane -------------------------------------------------------------------------------- */
 START_TEST(parts_of_registers) {
   operands_int(&in, 5);
   op_run("{.reg .b16 h<4>; mov.b64 {h0,h1,h2,h3}, %a; mov.b64 %d, {h3,h2,h1,h0};}", "ll", &in, out);

@@ -4,6 +4,11 @@
 
 static bool members_here(warp *w, const instr *i, uint32_t at) {
   const uint32_t *mask = r32(w, at);
+  uint32_t all = ALL_LANES;
+  if (w->active == ALL_LANES) { /* every mask is full, most often */
+    for (int l = 0; l < LANES; l++) all &= mask[l];
+    if (all == ALL_LANES) return true;
+  }
   EACH_LANE(w->active) {
     uint32_t wanted = mask[l] & w->exists;
     if (!(mask[l] >> l & 1)) {
@@ -21,40 +26,52 @@ static bool members_here(warp *w, const instr *i, uint32_t at) {
 
 /* --- shfl ---------------------------------------------------------------------------------------- */
 enum { UP, DOWN, BFLY, IDX };
+/* Which lane each lane reads, and whether that is one of its segment; else itself. */
+static inline void sources(const warp *w, const instr *i, int mode, uint32_t from[LANES], int32_t good[LANES]) {
+  const uint32_t *b = r32(w, i->s[1]), *c = r32(w, i->s[2]);
+  VECTOR {
+    uint32_t lane = (uint32_t)l, seg = c[l] >> 8 & 31, cv = c[l] & 31, most = (lane & seg) | (cv & ~seg),
+             by = b[l] & 31;
+    uint32_t j = mode == UP     ? lane - by
+                 : mode == DOWN ? lane + by
+                 : mode == BFLY ? lane ^ by
+                                : (lane & seg) | (by & ~seg);
+    bool in = mode == UP ? (int32_t)j >= (int32_t)most : j <= most;
+    from[l] = in ? j : lane;
+    good[l] = -(int32_t)in;
+  }
+}
+
 static void shfl(warp *w, const instr *i) {
-  const uint32_t *a = r32(w, i->s[0]), *b = r32(w, i->s[1]), *c = r32(w, i->s[2]);
-  uint32_t *d = r32(w, i->d[0]), r[LANES];
-  int32_t *p = i->nd > 1 ? reg(w, i->d[1]) : NULL, good[LANES];
+  const uint32_t *a = r32(w, i->s[0]);
+  uint32_t *d = r32(w, i->d[0]), r[LANES], from[LANES];
+  int32_t good[LANES];
   if (!members_here(w, i, i->s[3])) return;
-  EACH_LANE(w->active) {
-    uint32_t seg = c[l] >> 8 & 31, cv = c[l] & 31, most = (l & seg) | (cv & ~seg), by = b[l] & 31, j = 0;
-    bool in = false;
-    switch (i->type) {
-    case UP:
-      j = l - by, in = (int32_t)(l - by) >= (int32_t)most;
-      break;
-    case DOWN:
-      j = l + by, in = j <= most;
-      break;
-    case BFLY:
-      j = l ^ by, in = j <= most;
-      break;
-    default:
-      j = (l & seg) | (by & ~seg), in = j <= most;
-      break;
-    }
-    if (!in) j = l;
-    good[l] = in ? -1 : 0;
-    if (!(w->active >> j & 1)) {
-      fault(w, i, (int)l, CUDA_ERROR_LAUNCH_FAILED, "shfl reads lane %u, which is not here (%08x are)", j, w->active);
+  switch (i->type) {
+  case UP:
+    sources(w, i, UP, from, good);
+    break;
+  case DOWN:
+    sources(w, i, DOWN, from, good);
+    break;
+  case BFLY:
+    sources(w, i, BFLY, from, good);
+    break;
+  default:
+    sources(w, i, IDX, from, good);
+    break;
+  }
+  if (w->active != ALL_LANES) EACH_LANE(w->active) {
+      if (w->active >> from[l] & 1) continue;
+      fault(w, i, (int)l, CUDA_ERROR_LAUNCH_FAILED, "shfl reads lane %u, which is not here (%08x are)", from[l],
+            w->active);
       return;
     }
-    r[l] = a[j];
-  }
-  EACH_LANE(w->active) {
-    d[l] = r[l];
-    if (p) p[l] = good[l];
-  }
+  for (int l = 0; l < LANES; l++) r[l] = a[from[l] & 31];
+  VECTOR d[l] = w->m[l] ? r[l] : d[l];
+  if (i->nd < 2) return;
+  int32_t *p = reg(w, i->d[1]);
+  VECTOR p[l] = w->m[l] ? good[l] : p[l];
 }
 
 bool decode_shfl(decoder *d) {
