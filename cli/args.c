@@ -138,9 +138,8 @@ static bool parse_geometry(int key, char *text, struct argp_state *state, argume
   }
 }
 
-/* Options of kernels, files and output. */
-static bool parse_other(int key, char *text, struct argp_state *state, arguments *a) {
-  int64_t first, second;
+/* Files. */
+static bool parse_file(int key, char *text, arguments *a) {
   switch (key) {
   case KEY_Q:
     a->q = text;
@@ -157,9 +156,33 @@ static bool parse_other(int key, char *text, struct argp_state *state, arguments
   case KEY_LSE:
     a->lse = text;
     return true;
+  case KEY_D_OUT:
+    a->d_out = text;
+    return true;
+  case KEY_D_LSE:
+    a->d_lse = text;
+    return true;
+  case KEY_D_Q:
+    a->d_q = text;
+    return true;
+  case KEY_D_K:
+    a->d_k = text;
+    return true;
+  case KEY_D_V:
+    a->d_v = text;
+    return true;
   case KEY_SAMPLE:
     a->sample = text;
     return true;
+  default:
+    return false;
+  }
+}
+
+/* Options of kernels and output. */
+static bool parse_other(int key, char *text, struct argp_state *state, arguments *a) {
+  int64_t first, second;
+  switch (key) {
   case KEY_HEAD_DIM:
     if (!parse_pair(state, "--head-dim", text, 1, 256, false, &first, &second)) second = first;
     a->head_dim = (int)first;
@@ -184,6 +207,9 @@ static bool parse_other(int key, char *text, struct argp_state *state, arguments
   case KEY_JSON:
     a->json = true;
     return true;
+  case KEY_BACKWARD:
+    a->backward = true;
+    return true;
   default:
     return false;
   }
@@ -199,7 +225,10 @@ static error_t parse_argument(int key, char *text, struct argp_state *state) {
     if (p->takes_mask) argp_error(state, "no MASK given");
     return 0;
   default:
-    return parse_geometry(key, text, state, p->args) || parse_other(key, text, state, p->args) ? 0 : ARGP_ERR_UNKNOWN;
+    return parse_geometry(key, text, state, p->args) || parse_file(key, text, p->args) ||
+                   parse_other(key, text, state, p->args)
+               ? 0
+               : ARGP_ERR_UNKNOWN;
   }
 }
 

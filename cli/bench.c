@@ -18,6 +18,7 @@ static const struct argp_option options[] = {
     OPTION_Q_OFFSET,
     OPTION_TILE,
     OPTION_THREADS,
+    {"backward", KEY_BACKWARD, NULL, 0, "Measure the gradients too", 0},
     OPTION_JSON,
     {0}};
 
@@ -28,9 +29,9 @@ static const char doc[] =
     "included; "
     "compile cached: the same from the cache; map: the block map in a warm process; forward: one call from start to "
     "return, "
-    "with a map at hand. A visible pair counts 2 (D + DV) flops. The peak is that of independent multiply-add chains "
-    "in "
-    "registers at the widest vectors, on as many threads.\n"
+    "with a map at hand, and backward likewise. A visible pair counts 2 (D + DV) flops forward and 6 D + 4 DV "
+    "backward. The peak is that of independent multiply-add chains in registers at the widest vectors, on as many "
+    "threads.\n"
     "\n"
     "Examples:\n"
     "  flymask bench causal --lengths 8192 --head-dim 64 --dtype f32 --threads 1\n"
@@ -38,7 +39,7 @@ static const char doc[] =
     "      --head-dim 64 --dtype f16 --json\n";
 
 typedef struct figures {
-  timing cold, cached, map, forward, peak; /* peak: GFLOP/s in the place of ms */
+  timing cold, cached, map, forward, backward, peak; /* peak: GFLOP/s in the place of ms */
   int64_t pairs;
   int threads;
 } figures;
@@ -95,7 +96,7 @@ static fly_status measure_compile(const arguments *args, const char *path, figur
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
 typedef struct tensors {
-  fly_tensor q, k, v, out, lse;
+  fly_tensor q, k, v, out, lse, d_out, d_q, d_k, d_v; /* the last ones for the gradients only */
 } tensors;
 
 static fly_status make_tensor(fly_type type, int64_t batch, int64_t heads, int64_t length, int64_t dim, uint64_t seed,
@@ -119,6 +120,13 @@ static fly_status make_tensors(const arguments *args, const fly_geometry *g, ten
   if (status == FLY_OK)
     status = make_tensor(args->type, g->batch, g->heads, g->len_q, args->value_dim, 4, &t->out, error);
   if (status == FLY_OK) status = make_tensor(FLY_F32, g->batch, g->heads, g->len_q, 1, 5, &t->lse, error);
+  if (!args->backward) return status;
+  const fly_tensor *like[] = {&t->out, &t->q, &t->k, &t->v};
+  fly_tensor *gradient[] = {&t->d_out, &t->d_q, &t->d_k, &t->d_v};
+  for (int i = 0; status == FLY_OK && i < 4; i++) {
+    const int64_t *s = like[i]->shape;
+    status = make_tensor(args->type, s[0], s[1], s[2], s[3], 6 + (uint64_t)i, gradient[i], error);
+  }
   return status;
 }
 
@@ -128,17 +136,23 @@ static void free_tensors(tensors *t) {
   free(t->v.data);
   free(t->out.data);
   free(t->lse.data);
+  free(t->d_out.data);
+  free(t->d_q.data);
+  free(t->d_k.data);
+  free(t->d_v.data);
 }
 
 /* The kernel and the peak in turn; the first run warms up. */
-static fly_status measure_forward(const fly_attention *call, figures *out, fly_error *error) {
-  fly_status status = fly_attention_forward(call, error);
-  while (status == FLY_OK && !timing_enough(&out->forward, 1.0)) {
-    progress("running the kernel, %d", out->forward.count + 1);
+static fly_status measure_kernel(fly_status (*run)(const fly_attention *call, fly_error *error), const char *what,
+                                 const fly_attention *call, timing *time, figures *out, fly_error *error) {
+  fly_status status = run(call, error);
+  int peaks = out->peak.count + 50;
+  while (status == FLY_OK && !timing_enough(time, 1.0)) {
+    progress("running the kernel, %s, %d", what, time->count + 1);
     double start = now_ms();
-    status = fly_attention_forward(call, error);
-    timing_add(&out->forward, now_ms() - start);
-    if (out->peak.count < 50) timing_add(&out->peak, peak_measure(out->threads, 20));
+    status = run(call, error);
+    timing_add(time, now_ms() - start);
+    if (out->peak.count < peaks) timing_add(&out->peak, peak_measure(out->threads, 20));
   }
   return status;
 }
@@ -176,8 +190,14 @@ static fly_status measure_call(const arguments *args, bound_mask *mask, const fl
                           .v = t.v,
                           .out = t.out,
                           .lse = t.lse,
-                          .threads = args->threads};
-    status = measure_forward(&call, out, error);
+                          .threads = args->threads,
+                          .d_out = t.d_out,
+                          .d_q = t.d_q,
+                          .d_k = t.d_k,
+                          .d_v = t.d_v};
+    status = measure_kernel(fly_attention_forward, "forward", &call, &out->forward, out, error);
+    if (status == FLY_OK && args->backward)
+      status = measure_kernel(fly_attention_backward, "backward", &call, &out->backward, out, error);
   }
   free_tensors(&t);
   fly_kernel_release(&kernel);
@@ -188,31 +208,49 @@ static fly_status measure_call(const arguments *args, bound_mask *mask, const fl
 
 /* ---- printing ---------------------------------------------------------------------------------------------------- */
 
-static double gflops(const arguments *args, const figures *f) {
-  double ms = timing_median(&f->forward);
-  return ms > 0 ? 2.0 * (args->head_dim + args->value_dim) * (double)f->pairs / ms * 1e-6 : 0;
+static double rate_of(const figures *f, int flops, const timing *time) {
+  double ms = timing_median(time);
+  return ms > 0 ? flops * (double)f->pairs / ms * 1e-6 : 0;
+}
+
+static double forward_rate(const arguments *args, const figures *f) {
+  return rate_of(f, 2 * (args->head_dim + args->value_dim), &f->forward);
+}
+
+static double backward_rate(const arguments *args, const figures *f) {
+  return rate_of(f, 6 * args->head_dim + 4 * args->value_dim, &f->backward);
 }
 
 static fly_status print_json(const arguments *args, const figures *f, fly_error *error) {
-  double peak = timing_median(&f->peak), rate = gflops(args, f);
-  return report_json(json_pack("{sf sf sf sf sI sf sf ss sf si}", "compile_cold_ms", timing_median(&f->cold),
-                               "compile_cached_ms", timing_median(&f->cached), "map_ms", timing_median(&f->map),
-                               "forward_ms", timing_median(&f->forward), "visible_pairs", (json_int_t)f->pairs,
-                               "gflops", rate, "peak_gflops", peak, "peak_kind", peak_kind(), "peak_ratio",
-                               peak > 0 ? rate / peak : 0, "threads", f->threads),
-                     error);
+  double peak = timing_median(&f->peak), rate = forward_rate(args, f), backward = backward_rate(args, f);
+  json_t *all = json_pack("{sf sf sf sf sI sf sf ss sf si}", "compile_cold_ms", timing_median(&f->cold),
+                          "compile_cached_ms", timing_median(&f->cached), "map_ms", timing_median(&f->map),
+                          "forward_ms", timing_median(&f->forward), "visible_pairs", (json_int_t)f->pairs, "gflops",
+                          rate, "peak_gflops", peak, "peak_kind", peak_kind(), "peak_ratio", peak > 0 ? rate / peak : 0,
+                          "threads", f->threads);
+  if (!args->backward) return report_json(all, error);
+  json_t *more = json_pack("{sf sf sf}", "backward_ms", timing_median(&f->backward), "backward_gflops", backward,
+                           "backward_peak_ratio", peak > 0 ? backward / peak : 0);
+  bool joined = all && more && json_object_update(all, more) == 0;
+  json_decref(more);
+  if (joined) return report_json(all, error);
+  json_decref(all);
+  return fail_memory(error);
 }
 
 static void print_text(const arguments *args, const figures *f) {
-  double peak = timing_median(&f->peak), rate = gflops(args, f);
+  double peak = timing_median(&f->peak), rate = forward_rate(args, f), backward = backward_rate(args, f);
   report_line("compile, cold", "%.2f ms", timing_median(&f->cold));
   report_line("compile, cached", "%.2f ms", timing_median(&f->cached));
   report_line("map", "%.3f ms", timing_median(&f->map));
   report_line("forward", "%.3f ms", timing_median(&f->forward));
+  if (args->backward) report_line("backward", "%.3f ms", timing_median(&f->backward));
   report_line("visible pairs", "%s", grouped(f->pairs));
   report_line("rate", "%.1f GFLOP/s", rate);
+  if (args->backward) report_line("rate, backward", "%.1f GFLOP/s", backward);
   report_line("peak", "%.1f GFLOP/s (%s, %d thread%s)", peak, peak_kind(), f->threads, f->threads == 1 ? "" : "s");
   report_line("share of the peak", "%.2f", peak > 0 ? rate / peak : 0);
+  if (args->backward) report_line("share, backward", "%.2f", peak > 0 ? backward / peak : 0);
 }
 
 int command_bench(int argc, char **argv) {

@@ -37,7 +37,8 @@ typedef struct arguments {
   const char **values; /* NAME=VALUE, as given; freed by arguments_free */
   int value_count;
 
-  const char *q, *k, *v, *out, *lse; /* files */
+  const char *q, *k, *v, *out, *lse;              /* files */
+  const char *d_out, *d_lse, *d_q, *d_k, *d_v;    /* files of gradients */
   const char *rows;                  /* a file or random:SEED; NULL: none */
   int64_t len_q, len_kv;             /* -1: not given */
   int64_t batch, heads, kv_heads;    /* kv_heads 0: not given */
@@ -50,7 +51,7 @@ typedef struct arguments {
   float scale;
   int threads; /* 0: OpenMP's */
   const char *target, *emit, *sample;
-  bool json;
+  bool json, backward;
 } arguments;
 
 /* The options' keys. A command lists the options that it takes; parse_argument understands them all. */
@@ -59,6 +60,11 @@ enum {
   KEY_K,
   KEY_V,
   KEY_LSE,
+  KEY_D_OUT,
+  KEY_D_LSE,
+  KEY_D_Q,
+  KEY_D_K,
+  KEY_D_V,
   KEY_ROWS,
   KEY_LENGTHS,
   KEY_BATCH,
@@ -75,6 +81,7 @@ enum {
   KEY_EMIT,
   KEY_JSON,
   KEY_SAMPLE,
+  KEY_BACKWARD,
   KEY_OUT = 'o'
 };
 
@@ -183,6 +190,25 @@ void *random_normal(fly_type type, int64_t count, uint64_t seed);
 float f16_to_f32(uint16_t bits);
 uint16_t f32_to_f16(float value);
 uint16_t f32_to_bf16(float value);
+
+/* ---- gradients of `run` (gradients.c) ---------------------------------------------------------------------------- */
+
+typedef struct gradients {
+  npy_array d_out, d_lse, d_q, d_k, d_v;
+  double ms;
+} gradients;
+
+bool gradients_wanted(const arguments *args);
+/* Exits where the options do not go together. */
+void gradients_check_usage(const arguments *args, const char *command);
+/* Reads what arrives at the output, and at the log-sum-exp. */
+fly_status gradients_read(const arguments *args, const npy_array *out, const npy_array *lse, gradients *g,
+                          fly_error *error);
+/* After the forward call: those of its inputs that are wanted. */
+fly_status gradients_compute(const arguments *args, const fly_attention *forward, gradients *g, fly_error *error);
+/* Writes the files and says so. */
+fly_status gradients_write(const arguments *args, const gradients *g, fly_error *error);
+void gradients_free(gradients *g);
 
 /* ---- time, progress, reports (timing.c, report.c) ---------------------------------------------------------------- */
 

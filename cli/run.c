@@ -11,6 +11,11 @@ static const struct argp_option options[] = {
     {"v", KEY_V, "F", 0, "Values [batch, kv_heads, seq, value_dim]", 0},
     {"out", KEY_OUT, "F", 0, "Write the output [batch, heads, seq, value_dim] here, in the inputs' type", 0},
     {"lse", KEY_LSE, "F", 0, "Write the natural log-sum-exp [batch, heads, seq] here, in f32", 0},
+    {"dout", KEY_D_OUT, "F", 0, "Read the gradient of the output here, shaped as the output", 0},
+    {"dlse", KEY_D_LSE, "F", 0, "Read the gradient of the log-sum-exp here (default: zeros)", 0},
+    {"dq", KEY_D_Q, "F", 0, "Write the gradient of the queries here; likewise:", 0},
+    {"dk", KEY_D_K, "F", 0, "Gradient of the keys", 0},
+    {"dv", KEY_D_V, "F", 0, "Gradient of the values", 0},
     OPTION_ROWS,
     OPTION_Q_OFFSET,
     {"scale", KEY_SCALE, "X", 0, "Factor of the scores (default 1 / sqrt(head_dim))", 0},
@@ -18,7 +23,7 @@ static const struct argp_option options[] = {
     {0}};
 
 static const char doc[] =
-    "Attention over .npy files: out = softmax(scale Q K^T, where the mask sees) V."
+    "Attention over .npy files: out = softmax(scale Q K^T, where the mask sees) V, and its gradients."
     "\v"
     "Inputs may be in C or Fortran order and in any version of the format. .npy has no bf16: convert to f32. With "
     "--rows the "
@@ -29,7 +34,9 @@ static const char doc[] =
     "  flymask run sliding_window left=255 right=0 --q q.npy --k k.npy --v v.npy \\\n"
     "      --out out.npy --lse lse.npy\n"
     "  flymask run stochastic left=128 right=128 --rows perm.npy \\\n"
-    "      --q q.npy --k k.npy --v v.npy --out out.npy\n";
+    "      --q q.npy --k k.npy --v v.npy --out out.npy\n"
+    "  flymask run causal --q q.npy --k k.npy --v v.npy \\\n"
+    "      --dout dout.npy --dq dq.npy --dk dk.npy --dv dv.npy\n";
 
 typedef struct inputs {
   npy_array q, k, v;
@@ -84,7 +91,7 @@ static fly_status make_outputs(const inputs *in, npy_array *out, npy_array *lse,
 }
 
 static fly_status attend(const arguments *args, const inputs *in, bound_mask *mask, const fly_geometry *geometry,
-                         npy_array *out, npy_array *lse, double *ms, fly_error *error) {
+                         npy_array *out, npy_array *lse, gradients *g, double *ms, fly_error *error) {
   fly_kernel *kernel = NULL;
   fly_kernel_desc desc = {FLY_INIT(fly_kernel_desc), .type = in->q.type, .head_dim = (int)in->q.shape[3],
                           .value_dim = (int)in->v.shape[3]};
@@ -107,12 +114,13 @@ static fly_status attend(const arguments *args, const inputs *in, bound_mask *ma
   status = fly_attention_forward(&call, error);
   *ms = now_ms() - start;
   progress_end();
+  if (status == FLY_OK && gradients_wanted(args)) status = gradients_compute(args, &call, g, error);
   fly_kernel_release(&kernel);
   return status;
 }
 
-static fly_status write_outputs(const arguments *args, const npy_array *out, const npy_array *lse, double ms,
-                                fly_error *error) {
+static fly_status write_outputs(const arguments *args, const npy_array *out, const npy_array *lse, const gradients *g,
+                                double ms, fly_error *error) {
   fly_status status = FLY_OK;
   if (args->out) status = npy_write(args->out, out->type, out->rank, out->shape, out->data, error);
   if (status == FLY_OK && args->lse) status = npy_write(args->lse, lse->type, lse->rank, lse->shape, lse->data, error);
@@ -124,15 +132,18 @@ static fly_status write_outputs(const arguments *args, const npy_array *out, con
   if (args->lse)
     report_line("lse", "%s: [%lld, %lld, %lld] f32", args->lse, (long long)s[0], (long long)s[1], (long long)s[2]);
   report_line("time", "%.3f ms, block map included", ms);
-  return report_end(error);
+  if (gradients_wanted(args)) status = gradients_write(args, g, error);
+  return status == FLY_OK ? report_end(error) : status;
 }
 
 int command_run(int argc, char **argv) {
   arguments args;
   arguments_parse(argc, argv, options, doc, true, &args);
   if (!args.q || !args.k || !args.v) usage_error(argv[0], "--q F, --k F and --v F are needed");
+  gradients_check_usage(&args, argv[0]);
   inputs in = {0};
   npy_array out = {0}, lse = {0};
+  gradients g = {0};
   bound_mask mask = {0};
   call_geometry call = {0};
   double ms = 0;
@@ -145,13 +156,15 @@ int command_run(int argc, char **argv) {
     status = geometry_create(&args, in.q.shape[0], in.q.shape[1], in.q.shape[2], in.k.shape[2], &call, &error);
   if (status == FLY_OK) status = bound_mask_create(&args, &mask, &error);
   if (status == FLY_OK) status = make_outputs(&in, &out, &lse, &error);
-  if (status == FLY_OK) status = attend(&args, &in, &mask, &call.geometry, &out, &lse, &ms, &error);
-  if (status == FLY_OK) status = write_outputs(&args, &out, &lse, ms, &error);
+  if (status == FLY_OK && gradients_wanted(&args)) status = gradients_read(&args, &out, &lse, &g, &error);
+  if (status == FLY_OK) status = attend(&args, &in, &mask, &call.geometry, &out, &lse, &g, &ms, &error);
+  if (status == FLY_OK) status = write_outputs(&args, &out, &lse, &g, ms, &error);
   if (status != FLY_OK) print_error(&error);
   bound_mask_free(&mask);
   geometry_free(&call);
   npy_free(&out);
   npy_free(&lse);
+  gradients_free(&g);
   npy_free(&in.q);
   npy_free(&in.k);
   npy_free(&in.v);

@@ -275,6 +275,15 @@ static void put_edge(flyi_translation *t, const flyi_order *order, LLVMBasicBloc
   if (flyi_program_add_edge(&t->program, edge) < 0) t->failed = true;
 }
 
+/* What leads a switch to its k-th successor; the first is the default. LLVM 22 keeps it apart from the operands. */
+static int64_t case_value(LLVMValueRef end, unsigned k) {
+#if FLYI_LLVM_MAJOR >= 22
+  return LLVMConstIntGetSExtValue(LLVMGetSwitchCaseValue(end, k));
+#else
+  return LLVMConstIntGetSExtValue(LLVMGetOperand(end, 2 * k));
+#endif
+}
+
 static void translate_end(flyi_translation *t, const flyi_order *order, flyi_block *b, LLVMValueRef end) {
   LLVMBasicBlockRef from = LLVMGetInstructionParent(end);
   unsigned successors = LLVMGetNumSuccessors(end);
@@ -289,8 +298,7 @@ static void translate_end(flyi_translation *t, const flyi_order *order, flyi_blo
     b->end = FLYI_END_SWITCH;
     b->value = operand(t, end, 0);
     put_edge(t, order, from, LLVMGetSwitchDefaultDest(end), 0);
-    for (unsigned k = 1; k < successors; k++)
-      put_edge(t, order, from, LLVMGetSuccessor(end, k), LLVMConstIntGetSExtValue(LLVMGetOperand(end, 2 * k)));
+    for (unsigned k = 1; k < successors; k++) put_edge(t, order, from, LLVMGetSuccessor(end, k), case_value(end, k));
     break;
   default: /* unreachable: any answer */
     b->end = FLYI_END_RETURN;
@@ -311,7 +319,7 @@ static void translate_block(flyi_translation *t, const flyi_order *order, int at
     int width = flyi_int_width(LLVMTypeOf(i));
     if (width) set_number(t, i, translate_instruction(t, i, width));
   }
-  if (i) translate_end(t, order, &b, i);
+  if (i && !t->failed) translate_end(t, order, &b, i);
   b.count = t->program.instructions - b.first;
   if (flyi_program_add_block(&t->program, b) < 0) t->failed = true;
 }

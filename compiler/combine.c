@@ -1,7 +1,9 @@
-/* combine.c: and, or, not of masks. Input: masks with their verified IR. Output: a mask that is compiled like any other.
+/* combine.c: and, or, not of masks. Input: masks with their verified IR. Output: a mask that is compiled like any
+ * other.
  *
- * The parts' symbolic modules are linked under one function that calls both and joins the answers; inlined, that is a symbolic
- * module again. Both parts are always evaluated: they are total, and a join without a branch stays a vector. */
+ * The parts' symbolic modules are linked under one function that calls both and joins the answers; inlined, that is
+ * a symbolic module again. Both parts are always evaluated: they are total, and a join without a branch stays a
+ * vector. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,14 +36,15 @@ typedef struct combination {
 static const char *const suffixes[2] = {".left", ".right"};
 static const char *const functions[2] = {"fly.left", "fly.right"};
 
-/* ---- names ------------------------------------------------------------------------------------------------------------ */
+/* ---- names ------------------------------------------------------------------------------------------------------- */
 
 static void write_name(entry *e) {
   snprintf(e->name, MAX_NAME + 8, "%s%s", e->old, e->suffixed ? suffixes[e->side] : "");
 }
 
-/* Gives both of two names that clash their suffix, until none do. A suffixed name may meet one that an earlier combination
- * made; then that gets its suffix too. It ends: with every name suffixed, the sides differ in their last letters. */
+/* Gives both of two names that clash their suffix, until none do. A suffixed name may meet one that an earlier
+ * combination made; then that gets its suffix too. It ends: with every name suffixed, the sides differ in their last
+ * letters. */
 static void settle_names(combination *c) {
   for (bool changed = true; changed;) {
     changed = false;
@@ -79,7 +82,8 @@ static fly_status name_entries(combination *c, fly_error *error) {
   return FLY_OK;
 }
 
-/* The combined mask's declarations: parameters of both sides, then buffers of both sides. Names stay the combination's. */
+/* The combined mask's declarations: parameters of both sides, then buffers of both sides. Names stay the
+ * combination's. */
 static fly_status declare(const combination *c, flyi_declarations *out, fly_error *error) {
   int parameters = 0, buffers = 0, n = 0;
   for (int s = 0; s < c->side_count; s++) {
@@ -103,7 +107,7 @@ static fly_status declare(const combination *c, flyi_declarations *out, fly_erro
   return FLY_OK;
 }
 
-/* ---- modules ---------------------------------------------------------------------------------------------------------- */
+/* ---- modules ----------------------------------------------------------------------------------------------------- */
 
 static fly_status parse_side(LLVMContextRef context, const fly_mask *mask, LLVMModuleRef *out, fly_error *error) {
   flyi_section ir = mask->image.ir;
@@ -236,7 +240,7 @@ done:
   return status;
 }
 
-/* ---- the whole -------------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 static void name_mask(const combination *c, fly_combine how, char *name, size_t size) {
   const char *left = c->sides[LEFT]->image.name;

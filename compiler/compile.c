@@ -23,7 +23,7 @@ LLVMContextRef flyi_context_create(void) {
   return context;
 }
 
-/* ---- what is asked for ------------------------------------------------------------------------------------------------ */
+/* ---- what is asked for ------------------------------------------------------------------------------------------- */
 
 /* Fields with their lengths, so that no two lists of fields give the same bytes. */
 static bool add_field(flyi_bytes *bytes, const void *data, size_t size) {
@@ -32,7 +32,8 @@ static bool add_field(flyi_bytes *bytes, const void *data, size_t size) {
 
 static bool add_text(flyi_bytes *bytes, const char *text) { return add_field(bytes, text, strlen(text)); }
 
-/* The compiler that the front end will look for: by name, because finding and asking it takes longer than reading the cache. */
+/* The compiler that the front end will look for: by name, because finding and asking it takes longer than reading
+ * the cache. */
 static const char *clang_name(const fly_compile_options *options) {
   static const char none[] = "";
   const char *name = options->clang && *options->clang ? options->clang : getenv("FLYMASK_CLANG");
@@ -118,7 +119,7 @@ static flyi_hash identify(flyi_hash base, const flyi_parameter *parameters, int 
   return link.before;
 }
 
-/* ---- images and masks ------------------------------------------------------------------------------------------------- */
+/* ---- images and masks -------------------------------------------------------------------------------------------- */
 
 /* Takes over the image's bytes. */
 static fly_status load(flyi_bytes *bytes, flyi_section object, bool from_cache, fly_mask **out, fly_error *error) {
@@ -159,7 +160,7 @@ void flyi_request_cached(const flyi_request *r, fly_mask **out) {
     flyi_bytes_free(&bytes);
 }
 
-/* ---- from the symbolic module on -------------------------------------------------------------------------------------- */
+/* ---- from the symbolic module on --------------------------------------------------------------------------------- */
 
 /* The module without debug locations, as bitcode. */
 static fly_status keep_ir(LLVMModuleRef module, flyi_bytes *out, fly_error *error) {
@@ -229,7 +230,7 @@ fly_status flyi_request_finish(const flyi_request *r, LLVMModuleRef module, flyi
   return status;
 }
 
-/* ---- sources ---------------------------------------------------------------------------------------------------------- */
+/* ---- sources ----------------------------------------------------------------------------------------------------- */
 
 static fly_status check_source(const char *source, const char **name, const fly_compile_options *options,
                                flyi_request *r, fly_error *error) {
@@ -302,7 +303,7 @@ fly_status fly_mask_compile_file(const char *path, const fly_compile_options *op
   return status;
 }
 
-/* ---- what the compiler made on the way -------------------------------------------------------------------------------- */
+/* ---- what the compiler made on the way --------------------------------------------------------------------------- */
 
 static fly_status print_module(LLVMModuleRef module, flyi_bytes *out, fly_error *error) {
   char *text = LLVMPrintModuleToString(module);

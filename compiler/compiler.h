@@ -12,15 +12,15 @@
 
 #include "../runtime/runtime.h"
 
-/* ---- frontend (frontend.c, process.c) --------------------------------------------------------------------------------- */
+/* ---- frontend (frontend.c, toolchain.c, process.c) -------------------------------------------------------------------- */
 
 /* Runs clang on the source: textual LLVM IR, unoptimised, with debug locations. The child may open the source, mask.h and
- * clang's resource headers only (a virtual file system without fall-through). *ir is the caller's. Clang's first error becomes
- * ours, with its line and column. */
+ * clang's freestanding headers only (a virtual file system without fall-through). *ir is the caller's, with a NUL behind its
+ * end. Clang's first error becomes ours, with its line and column. */
 fly_status flyi_frontend(const char *source, const char *name, const fly_compile_options *options, flyi_bytes *ir,
                          fly_error *error);
 
-/* ---- declarations, verify, guard (verify.c, guard.c, ...) ------------------------------------------------------------- */
+/* ---- verify (verify.c, declare.c, refuse.c, guard.c, flatten.c, address.c, bound.c, finish.c) ------------------------- */
 
 typedef struct flyi_declarations {
   int parameter_count, buffer_count;
@@ -36,13 +36,14 @@ void flyi_declarations_free(flyi_declarations *declarations);
  *
  * everything inlined, locals in registers where possible, every guard of mask.h's table in place, loops capped. It reads
  *
- *     @fly.param.NAME   external constant, loaded directly with the parameter's own type
+ *     @fly.param.NAME   external constant, loaded directly with the parameter's own type (bool: i8)
  *     @fly.data.NAME    external constant ptr: the loaded pointer is the base of element indices (GEPs of the element type)
  *     @fly.count.NAME   external constant i64: elements; every index into the data has been clamped with it
  *     @fly.dim.NAME.K   external constant i64
  *     @fly_token_q(i32 b, i32 h, i32 q), @fly_token_kv(...), @fly_len_q(i32 b), @fly_len_kv(i32 b)
  *                       declared memory(none) nounwind willreturn speculatable
- *     constant tables (private constants of the source), LLVM integer intrinsics
+ *     constant tables (private constants of the source), LLVM integer intrinsics, fabs, copysign, sqrt, fpto{s,u}i.sat;
+ *     memset and memmove of whole locals or parts of them
  *
  * and nothing else, and writes only to allocas of its own. No instruction can trap or be undefined, so every optimisation of
  * LLVM keeps its meaning. Debug locations are kept. The module belongs to `context`. */

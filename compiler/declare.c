@@ -202,6 +202,7 @@ static fly_status check_table(flyi_verifier *v, LLVMValueRef global, uint64_t *b
 /* Whatever a global is, these it must not have. */
 static fly_status check_attributes(flyi_verifier *v, LLVMValueRef global) {
   const char *name = name_of(global), *section = LLVMGetSection(global);
+  if (flyi_starts(name, "fly.")) return flyi_refuse(v, global, "a mask cannot use names of Flymask's own ('%s')", name);
   if (LLVMIsThreadLocal(global))
     return flyi_refuse(v, global, "a mask cannot have thread-local variables ('%s')", name);
   if (section && *section && !flyi_starts(section, "fly.") && strcmp(section, "llvm.metadata"))

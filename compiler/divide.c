@@ -1,5 +1,6 @@
-/* divide.c: divides a mask by what its values depend on. Input: a module with the symbolic @mask and the template. Output: the
- * same module, with the template's fly_row, fly_column, fly_pair and fly_row_repeats defined, and without @mask.
+/* divide.c: divides a mask by what its values depend on. Input: a module with the symbolic @mask and the template.
+ * Output: the same module, with the template's fly_row, fly_column, fly_pair and fly_row_repeats defined, and without
+ * @mask.
  *
  * Of the values that the arguments alone decide, which straighten.c has collected in the entry block,
  *
@@ -39,7 +40,7 @@ typedef struct division {
   bool reads_q; /* fly_pair reads q itself */
 } division;
 
-/* ---- values by instruction -------------------------------------------------------------------------------------------- */
+/* ---- values by instruction --------------------------------------------------------------------------------------- */
 
 static size_t place_of(const division *d, LLVMValueRef instruction) {
   size_t at = ((uintptr_t)instruction >> 4) * 0x9E3779B97F4A7C15 >> 20 & (d->index_size - 1);
@@ -67,7 +68,7 @@ static void add(division *d, LLVMValueRef instruction, unsigned depends, int cos
   d->index[at] = ++d->count;
 }
 
-/* ---- what the arguments decide ----------------------------------------------------------------------------------------- */
+/* ---- what the arguments decide ----------------------------------------------------------------------------------- */
 
 /* Whether the operands are known, and what they depend on and cost. */
 static bool know_operands(const division *d, LLVMValueRef instruction, unsigned *depends, int *cost) {
@@ -100,7 +101,7 @@ static void find_values(division *d) {
   }
 }
 
-/* ---- which values get a slot ------------------------------------------------------------------------------------------ */
+/* ---- which values get a slot ------------------------------------------------------------------------------------- */
 
 /* Bytes of a type that a slot can hold; 0: none. A truth value takes a byte. */
 static unsigned slot_bytes(LLVMTypeRef type) {
@@ -140,8 +141,8 @@ static bool give_slot(division *d, value *v) {
   return v->slot >= 0;
 }
 
-/* From what is left of the mask backwards to the values that it takes from tables. Behind a return in the entry block nothing
- * is left. */
+/* From what is left of the mask backwards to the values that it takes from tables. Behind a return in the entry
+ * block nothing is left. */
 static void choose_slots(division *d) {
   bool straight = LLVMGetInstructionOpcode(LLVMGetBasicBlockTerminator(d->entry)) == LLVMRet;
   for (LLVMBasicBlockRef b = d->entry; b; b = straight ? NULL : LLVMGetNextBasicBlock(b))
@@ -151,7 +152,7 @@ static void choose_slots(division *d) {
     if (d->values[i].wanted && !give_slot(d, &d->values[i])) want_operands(d, d->values[i].instruction);
 }
 
-/* ---- fly_row, fly_column ---------------------------------------------------------------------------------------------- */
+/* ---- fly_row, fly_column ----------------------------------------------------------------------------------------- */
 
 /* The address of a value's slot. Rows: slot[n]. Columns: element j of slot[n]. */
 static LLVMValueRef slot_address(division *d, const value *v, LLVMTypeRef type, LLVMValueRef table, LLVMValueRef j) {
@@ -178,7 +179,8 @@ static void store_slot(division *d, const value *v, LLVMValueRef table, LLVMValu
   LLVMBuildStore(d->builder, stored, slot_address(d, v, LLVMTypeOf(stored), table, j));
 }
 
-/* Copies an instruction; its operands are constants, arguments, or were copied before. `position` is the function's q or kv. */
+/* Copies an instruction; its operands are constants, arguments, or were copied before. `position` is the function's
+ * q or kv. */
 static LLVMValueRef clone(division *d, LLVMValueRef instruction, LLVMValueRef function) {
   LLVMValueRef copy = LLVMInstructionClone(instruction);
   for (int i = 0, n = LLVMGetNumOperands(copy); i < n; i++) {
@@ -232,7 +234,7 @@ static void build_repeats(division *d, LLVMValueRef function) {
   LLVMBuildRet(d->builder, same);
 }
 
-/* ---- fly_pair --------------------------------------------------------------------------------------------------------- */
+/* ---- fly_pair ---------------------------------------------------------------------------------------------------- */
 
 /* The mask's blocks become fly_pair's. */
 static void move_body(division *d, LLVMValueRef mask) {

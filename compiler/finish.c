@@ -91,6 +91,21 @@ static void describe_calls(flyi_verifier *v) {
       for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) add_attribute(v, function, attributes[i], 0);
 }
 
+/* True for an access of the symbolic form: to a local, to a table, to the data of a buffer, or to a symbol as a whole. */
+static bool is_known_access(LLVMValueRef access) {
+  LLVMValueRef pointer = LLVMGetOperand(access, LLVMIsAStoreInst(access) ? 1 : 0), root = pointer;
+  while (flyi_is_gep(root)) root = LLVMGetOperand(root, 0);
+  bool loads_pointer = LLVMGetTypeKind(LLVMTypeOf(access)) == LLVMPointerTypeKind;
+  if (LLVMIsALoadInst(root)) {
+    LLVMValueRef symbol = LLVMGetOperand(root, 0);
+    return LLVMIsALoadInst(access) && !loads_pointer && LLVMIsAGlobalVariable(symbol) &&
+           flyi_starts(name_of(symbol), "fly.data.");
+  }
+  if (LLVMIsAAllocaInst(root)) return !loads_pointer;
+  if (!LLVMIsALoadInst(access) || !LLVMIsAGlobalVariable(root)) return false;
+  return !LLVMIsDeclaration(root) || (root == pointer && loads_pointer == flyi_starts(name_of(root), "fly.data."));
+}
+
 /* What must not be left. The steps before should have seen to it: these are the last line of defence. */
 static fly_status check(flyi_verifier *v, LLVMValueRef instruction) {
   if (LLVMIsACallInst(instruction)) {
@@ -98,10 +113,13 @@ static fly_status check(flyi_verifier *v, LLVMValueRef instruction) {
     if (!flyi_starts(name, "llvm.") && !flyi_starts(name, "fly_"))
       return flyi_refuse(v, instruction, "the call cannot be inlined");
   }
+  if ((LLVMIsALoadInst(instruction) || LLVMIsAStoreInst(instruction)) && !is_known_access(instruction))
+    return flyi_refuse(v, instruction, "a mask cannot access memory through such a pointer");
   for (int i = 0; i < LLVMGetNumOperands(instruction); i++) {
     LLVMValueRef operand = LLVMGetOperand(instruction, (unsigned)i);
     if (!LLVMIsUndef(operand) || (i == 0 && LLVMIsAInsertValueInst(instruction))) continue; /* also true of poison */
-    if (LLVMIsPoison(operand)) return flyi_refuse(v, instruction, "the value is undefined");
+    if (LLVMIsPoison(operand))
+      return flyi_refuse(v, instruction, "the value is undefined: a constant index outside of an array, or the like");
     LLVMSetOperand(instruction, (unsigned)i, LLVMConstNull(LLVMTypeOf(operand)));
   }
   flyi_strip_metadata(v, instruction);

@@ -94,7 +94,10 @@ done:
 fly_status flyi_flatten(flyi_verifier *v) {
   drop_used_lists(v);
   for (EACH_FUNCTION(function, v->module)) {
-    if (LLVMIsDeclaration(function)) continue;
+    if (LLVMIsDeclaration(function)) {
+      if (!LLVMGetIntrinsicID(function)) flyi_strip_function(function);
+      continue;
+    }
     flyi_guard(v, function);
     clear_locals(v, function);
     if (function != v->mask) inline_always(v, function);

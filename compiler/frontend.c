@@ -14,7 +14,7 @@
 
 #define HEADERS "/flymask-include" /* where the virtual files are */
 
-enum { MOST_SOURCE = 1 << 20, MOST_OUTPUT = 32 << 20 };
+enum { MOST_SOURCE = 1 << 20, MOST_OUTPUT = 8 << 20 };
 
 /* ---- What clang is told ------------------------------------------------------------------------------------------ */
 

@@ -147,7 +147,7 @@ static void strip_call(LLVMValueRef call) {
   for (unsigned i = 0; i <= count; i++) strip_attributes_at(call, true, i); /* 0: the result */
 }
 
-static void strip_function(LLVMValueRef function) {
+void flyi_strip_function(LLVMValueRef function) {
   LLVMSetFunctionCallConv(function, LLVMCCallConv);
   strip_attributes_at(function, false, LLVMAttributeFunctionIndex);
   for (unsigned i = 0; i <= LLVMCountParams(function); i++) strip_attributes_at(function, false, i);
@@ -187,7 +187,7 @@ static void guard_instruction(flyi_verifier *v, LLVMValueRef instruction, LLVMVa
 }
 
 void flyi_guard(flyi_verifier *v, LLVMValueRef function) {
-  strip_function(function);
+  flyi_strip_function(function);
   for (EACH_BLOCK(block, function))
     for (EACH_INSTRUCTION_SAFE(instruction, next, block)) {
       strip_flags(instruction);

@@ -1,5 +1,5 @@
-/* jit.c: an object file becomes callable in this process, by LLVM's ORC. One LLJIT a mask: it costs 0.4 ms, shares nothing with
- * other masks, and goes with everything in it. runtime/loader.c does the same without LLVM. */
+/* jit.c: an object file becomes callable in this process, by LLVM's ORC. One LLJIT a mask: it costs 0.4 ms, shares
+ * nothing with other masks, and goes with everything in it. runtime/loader.c does the same without LLVM. */
 #include <string.h>
 
 #include <llvm-c/LLJIT.h>

@@ -7,7 +7,7 @@
 
 #include "pointer.h"
 
-enum { MOST_POINTERS = 256, MOST_DEPTH = 64 };
+enum { MOST_POINTERS = 256, MOST_DEPTH = 32 };
 
 int64_t flyi_gcd(int64_t a, int64_t b) {
   uint64_t x = a < 0 ? -(uint64_t)a : (uint64_t)a, y = b < 0 ? -(uint64_t)b : (uint64_t)b;
@@ -20,11 +20,6 @@ int64_t flyi_gcd(int64_t a, int64_t b) {
 
 static int64_t wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 static int64_t wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
-
-static bool is_gep(LLVMValueRef value) {
-  return LLVMIsAGetElementPtrInst(value) ||
-         (LLVMIsAConstantExpr(value) && LLVMGetConstOpcode(value) == LLVMGetElementPtr);
-}
 
 /* What a constant that holds a pointer (const int *const p = table;) holds; NULL for anything else. */
 static LLVMValueRef constant_pointer(LLVMValueRef load) {
@@ -57,7 +52,7 @@ static bool close_over(closure *c, LLVMValueRef pointer) {
   bool good = add(c, pointer);
   for (int i = 0; i < c->count && good; i++) {
     LLVMValueRef p = c->pointers[i];
-    if (is_gep(p))
+    if (flyi_is_gep(p))
       good = add(c, LLVMGetOperand(p, 0));
     else if (constant_pointer(p))
       good = add(c, constant_pointer(p));
@@ -87,7 +82,7 @@ flyi_base_kind flyi_pointer_base(const flyi_verifier *v, LLVMValueRef pointer, L
   flyi_base_kind worst = FLYI_BASE_FOUND;
   for (int i = 0; i < c.count; i++) {
     LLVMValueRef p = c.pointers[i], found;
-    if (is_gep(p) || constant_pointer(p) || LLVMIsASelectInst(p) || LLVMIsAPHINode(p)) continue;
+    if (flyi_is_gep(p) || constant_pointer(p) || LLVMIsASelectInst(p) || LLVMIsAPHINode(p)) continue;
     flyi_base_kind kind = leaf(v, p, &found);
     if (kind == FLYI_BASE_FOUND && *base && *base != found) kind = FLYI_BASE_MIXED;
     if (kind == FLYI_BASE_LOADED) return kind; /* ask again after SROA */
@@ -140,7 +135,7 @@ static int64_t unit_of(const flyi_verifier *v, LLVMValueRef pointer, fly_status 
   if (!close_over(&c, pointer)) *status = FLY_ERROR_SOURCE;
   for (int i = 0; i < c.count; i++) {
     flyi_address step = {0};
-    if (!is_gep(c.pointers[i])) continue;
+    if (!flyi_is_gep(c.pointers[i])) continue;
     if (!add_gep(v, c.pointers[i], &step)) *status = FLY_ERROR_SOURCE;
     unit = flyi_gcd(flyi_gcd(unit, step.unit), step.offset);
   }
@@ -240,7 +235,7 @@ fly_status flyi_pointer_address(flyi_verifier *v, flyi_indices *indices, LLVMVal
   *out = (flyi_address){0};
   for (int steps = 0;; steps++) {
     LLVMValueRef constant = constant_pointer(pointer);
-    if (!constant && !is_gep(pointer)) break;
+    if (!constant && !flyi_is_gep(pointer)) break;
     if (!constant && !add_gep(v, pointer, out)) return too_complicated(v, at);
     if (steps > 4096) return too_complicated(v, at);
     pointer = constant ? constant : LLVMGetOperand(pointer, 0);

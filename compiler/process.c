@@ -101,7 +101,7 @@ static void limit(pid_t pid, const flyi_child *child) {
 
 /* Takes what is there. 1: the pipe is empty for now, 0: at its end, -1: more than `most`, -2: no memory. */
 static int drain(int fd, flyi_bytes *to, size_t most) {
-  char block[65536];
+  char block[16384];
   for (;;) {
     ssize_t n = read(fd, block, sizeof block);
     if (n < 0 && errno == EINTR) continue;

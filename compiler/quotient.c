@@ -1,14 +1,15 @@
-/* quotient.c: divisions that become vectors. Input: a module after divide.c. Output: the same, where divisions of 32 bits by what
- * is no constant, in the straight part of fly_pair, are multiplications by a reciprocal in binary64.
+/* quotient.c: divisions that become vectors. Input: a module after divide.c. Output: the same, where divisions of 32
+ * bits by what is no constant, in the straight part of fly_pair, are multiplications by a reciprocal in binary64.
  *
- * No CPU divides vectors of integers: LLVM would take each pair's operands out of their vectors and divide them one by one. Let
+ * No CPU divides vectors of integers: LLVM would take each pair's operands out of their vectors and divide them one by
+ * one. Let
  *
  *     r = (1 / y) (1 + 2^-45),    x / y = trunc(x r),    x % y = x - (x / y) y
  *
  * r and x r are rounded, by at most 2^-53 of their size each, so that what is truncated is (x / y) (1 + e) with
- * 2^-46 < e < 2^-44. It is not below a whole x / y; and as x / y is at least 1 / y below the next integer, and |x| <= 2^32, it
- * does not reach that: (|x| / |y|) e < 1 / |y|. The guards (mask.h) have seen to y = 0 and to a quotient of 2^31. The reciprocal
- * of a y that a row or the whole call shares is computed once, outside the loop. */
+ * 2^-46 < e < 2^-44. It is not below a whole x / y; and as x / y is at least 1 / y below the next integer, and |x|
+ * <= 2^32, it does not reach that: (|x| / |y|) e < 1 / |y|. The guards (mask.h) have seen to y = 0 and to a quotient
+ * of 2^31. The reciprocal of a y that a row or the whole call shares is computed once, outside the loop. */
 #include "compiler.h"
 
 static bool wanted(LLVMValueRef instruction) {

@@ -1,8 +1,8 @@
-/* specialize.c: joins a mask with the template that evaluates it. Input: the symbolic module (flyi_verify). Output: a module
- * with one exported function, fly_tile_bits, optimised for one vector level of the CPU.
+/* specialize.c: joins a mask with the template that evaluates it. Input: the symbolic module (flyi_verify). Output: a
+ * module with one exported function, fly_tile_bits, optimised for one vector level of the CPU.
  *
- * The mask's globals become loads from the launch's arguments, baked parameters constants, its calls of fly_token_... and
- * fly_len_... calls of the template's; then everything is inlined and vectorised. */
+ * The mask's globals become loads from the launch's arguments, baked parameters constants, its calls of
+ * fly_token_... and fly_len_... calls of the template's; then everything is inlined and vectorised. */
 #include <string.h>
 
 #include <llvm-c/BitReader.h>
@@ -12,7 +12,7 @@
 
 #include "compiler.h"
 
-/* ---- globals ---------------------------------------------------------------------------------------------------------- */
+/* ---- globals ----------------------------------------------------------------------------------------------------- */
 
 typedef struct joint {
   LLVMContextRef context;
@@ -157,7 +157,7 @@ static fly_status connect(const joint *s, fly_error *error) {
   return status;
 }
 
-/* ---- attributes ------------------------------------------------------------------------------------------------------- */
+/* ---- attributes -------------------------------------------------------------------------------------------------- */
 
 static void remove_attribute(LLVMValueRef function, const char *name) {
   unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
@@ -179,8 +179,9 @@ static void set_enum(LLVMValueRef function, const char *name) {
   LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(context, kind, 0));
 }
 
-/* The mask and the template come from two runs of clang with other flags: a function with richer features than its caller's
- * is not inlined, no-builtins and optnone stop optimisation, and the baseline's tuning keeps vectors narrow. */
+/* The mask and the template come from two runs of clang with other flags: a function with richer features than its
+ * caller's is not inlined, no-builtins and optnone stop optimisation, and the baseline's tuning keeps vectors
+ * narrow. */
 static void retarget(LLVMModuleRef module, flyi_isa isa) {
   static const char *const dropped[] = {"optnone", "noinline", "uwtable", "sspstrong", "ssp", "sspreq", "mustprogress"};
   static const char *const cleared[] = {"target-features",
@@ -204,7 +205,7 @@ static void retarget(LLVMModuleRef module, flyi_isa isa) {
     if (!LLVMIsDeclaration(g)) LLVMSetLinkage(g, LLVMInternalLinkage);
 }
 
-/* ---- the whole -------------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 static fly_status run_passes(LLVMModuleRef module, const char *passes, LLVMTargetMachineRef machine, fly_error *error) {
   LLVMPassBuilderOptionsRef options = LLVMCreatePassBuilderOptions();

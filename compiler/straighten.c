@@ -1,13 +1,13 @@
 /* straighten.c: makes a mask one block without branches, where it has no loops. Input and output: the symbolic @mask.
  *
- * Every instruction that the arguments alone decide moves to the entry block, whatever branch it stood behind: no instruction
- * of a symbolic mask can trap, so that computing it too often changes nothing. And each phi becomes selects: what it receives
- * is found by walking from the entry to its block,
+ * Every instruction that the arguments alone decide moves to the entry block, whatever branch it stood behind: no
+ * instruction of a symbolic mask can trap, so that computing it too often changes nothing. And each phi becomes
+ * selects: what it receives is found by walking from the entry to its block,
  *
  *     value(block) = condition ? value(first successor) : value(second successor)
  *
- * where a successor that does not lead there has no say, and equal values need no condition. A walk that meets a loop fails:
- * then the phi stays, and with it its branches.
+ * where a successor that does not lead there has no say, and equal values need no condition. A walk that meets a loop
+ * fails: then the phi stays, and with it its branches.
  *
  * This has to come before any optimisation: an optimiser that sees `if (i < n) x = t[clamp(i)]` drops the clamp. */
 #include <stdlib.h>
@@ -32,7 +32,7 @@ typedef struct straightener {
   LLVMValueRef phi; /* whose value the walk looks for; NULL: the mask's answer */
 } straightener;
 
-/* ---- moving ----------------------------------------------------------------------------------------------------------- */
+/* ---- moving ------------------------------------------------------------------------------------------------------ */
 
 static bool is_pure_call(LLVMValueRef call) {
   LLVMValueRef callee = LLVMGetCalledValue(call);
@@ -118,7 +118,7 @@ static bool move_block(straightener *s, LLVMBasicBlockRef block) {
   return moved;
 }
 
-/* ---- walking ---------------------------------------------------------------------------------------------------------- */
+/* ---- walking ----------------------------------------------------------------------------------------------------- */
 
 static int number_of(const straightener *s, LLVMBasicBlockRef block) {
   int i = 0;
@@ -211,7 +211,7 @@ static bool convert_phis(straightener *s, LLVMBasicBlockRef block) {
   return changed;
 }
 
-/* ---- the whole -------------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 static bool number_blocks(straightener *s, LLVMValueRef mask) {
   s->nodes = flyi_alloc(LLVMCountBasicBlocks(mask), sizeof *s->nodes);

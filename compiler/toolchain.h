@@ -4,8 +4,8 @@
 
 #include "../runtime/runtime.h"
 
-/* The oldest clang whose textual IR (opaque pointers) and flags we know. */
-enum { FLYI_OLDEST_CLANG = 15 };
+/* The oldest clang that has the flags we use (--no-default-config). */
+enum { FLYI_OLDEST_CLANG = 16 };
 
 typedef struct flyi_toolchain {
   char *clang;          /* the executable's path */

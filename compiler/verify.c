@@ -125,6 +125,11 @@ uint64_t flyi_type_bytes(const flyi_verifier *v, LLVMTypeRef type) {
   }
 }
 
+bool flyi_is_gep(LLVMValueRef value) {
+  return LLVMIsAGetElementPtrInst(value) ||
+         (LLVMIsAConstantExpr(value) && LLVMGetConstOpcode(value) == LLVMGetElementPtr);
+}
+
 bool flyi_constant_int(LLVMValueRef value, int64_t *out) {
   if (!LLVMIsAConstantInt(value) || LLVMGetIntTypeWidth(LLVMTypeOf(value)) > 64) return false;
   *out = LLVMConstIntGetSExtValue(value);
@@ -149,15 +154,65 @@ LLVMValueRef flyi_call_intrinsic(const flyi_verifier *v, const char *name, LLVMT
 
 /* ---- The stage --------------------------------------------------------------------------------------------------- */
 
-static fly_status parse(flyi_verifier *v, flyi_section ir) {
-  char *text = NULL;
-  LLVMMemoryBufferRef buffer = LLVMCreateMemoryBufferWithMemoryRangeCopy(ir.data, ir.size, v->name);
-  bool failed = LLVMParseIRInContext(v->context, buffer, &v->module, &text); /* takes the buffer */
+static fly_status parse(flyi_verifier *v, const char *text, size_t size, LLVMModuleRef *out) {
+  char *message = NULL;
+  LLVMMemoryBufferRef buffer = LLVMCreateMemoryBufferWithMemoryRangeCopy(text, size, v->name);
+  bool failed = LLVMParseIRInContext(v->context, buffer, out, &message); /* takes the buffer */
   fly_status status = failed ? flyi_fail(v->error, FLY_ERROR_TOOL, "LLVM %d cannot read what clang wrote: %s",
-                                         FLYI_LLVM_MAJOR, text)
+                                         FLYI_LLVM_MAJOR, message)
                              : FLY_OK;
-  if (failed) v->module = NULL;
-  LLVMDisposeMessage(text);
+  if (failed) *out = NULL;
+  LLVMDisposeMessage(message);
+  return status;
+}
+
+/* LLVM reads nested types by recursion: what is too deep for a thread with a small stack is refused before. Anything
+ * nested in the source is nested in the IR's text, by brackets or by names of structs. */
+static fly_status check_nesting(flyi_verifier *v, const char *text) {
+  int depth = 0, structs = 0;
+  for (const char *c = text; *c; c++) {
+    if (*c == '"')
+      c += 1 + strcspn(c + 1, "\""); /* quotes within are written \22 */
+    else if (*c == ';')
+      c += strcspn(c, "\n");
+    if (!*c) break;
+    if (strchr("[{(<", *c))
+      depth++;
+    else if (strchr("]})>", *c))
+      depth--;
+    else if (*c == '\n' && c[1] == '%')
+      structs++;
+    else if (*c == '\n')
+      depth = 0;
+    if (depth > FLYI_MOST_NESTING)
+      return flyi_refuse(v, NULL, "a mask cannot have arrays, structs or initializers nested more than %d deep",
+                         FLYI_MOST_NESTING);
+    if (structs > FLYI_MOST_STRUCTS)
+      return flyi_refuse(v, NULL, "a mask cannot have more than %d struct types", FLYI_MOST_STRUCTS);
+  }
+  return FLY_OK;
+}
+
+/* Where a module with debug information is broken, LLVM's parser ends the process. Clang's own IR is sound, but an asm
+ * label can name a function or variable after one of LLVM's, with another type. So the IR is parsed first as one whose
+ * debug information is of another version, which LLVM drops without a check, and checked here. */
+static fly_status check_ir(flyi_verifier *v, flyi_section ir) {
+  static const char flag[] = "!\"Debug Info Version\", i32 3";
+  LLVMModuleRef module = NULL;
+  char *text = flyi_alloc(ir.size + 1, 1), *message = NULL;
+  if (!text) return flyi_no_memory(v->error);
+  memcpy(text, ir.data, ir.size);
+  char *found = strstr(text, flag);
+  fly_status status = check_nesting(v, text);
+  if (!status && !found) status = flyi_fail(v->error, FLY_ERROR_TOOL, "clang wrote no debug information");
+  if (found) found[sizeof flag - 2] = '0';
+  if (!status) status = parse(v, text, ir.size, &module);
+  if (!status && LLVMVerifyModule(module, LLVMReturnStatusAction, &message))
+    status = flyi_refuse(v, NULL, "a mask cannot declare functions or variables of LLVM's own: %.*s",
+                         (int)strcspn(message, "\n"), message);
+  LLVMDisposeMessage(message);
+  if (module) LLVMDisposeModule(module);
+  free(text);
   return status;
 }
 
@@ -195,7 +250,8 @@ fly_status flyi_verify(LLVMContextRef context, flyi_section ir, const char *name
   void *handler_data = LLVMContextGetDiagnosticContext(context);
   LLVMContextSetDiagnosticHandler(context, on_diagnostic, NULL);
 
-  fly_status status = parse(v, ir);
+  fly_status status = check_ir(v, ir);
+  if (!status) status = parse(v, ir.data, ir.size, &v->module);
   if (status) goto done;
   v->layout = LLVMGetModuleDataLayout(v->module);
   v->builder = LLVMCreateBuilderInContext(context);

@@ -17,6 +17,8 @@ enum {
   FLYI_ROUNDS = 65536,           /* mask.h */
   FLYI_MOST_INSTRUCTIONS = 8192, /* of the mask with everything inlined, as clang emits it */
   FLYI_MOST_FUNCTIONS = 256,
+  FLYI_MOST_NESTING = 32, /* of brackets in the IR, and so of array types */
+  FLYI_MOST_STRUCTS = 64, /* types of its own */
   FLYI_MOST_LOCAL_BYTES = 16384,
   FLYI_MOST_TABLE_BYTES = 1 << 20
 };
@@ -80,6 +82,7 @@ LLVMTypeRef flyi_int_type(const flyi_verifier *v, unsigned bits);
 bool flyi_is_int(LLVMTypeRef type, unsigned bits);
 bool flyi_is_scalar(LLVMTypeRef type);                              /* i1, i8 .. i64, float, double */
 uint64_t flyi_type_bytes(const flyi_verifier *v, LLVMTypeRef type); /* saturates at UINT64_MAX / 2 */
+bool flyi_is_gep(LLVMValueRef value);                               /* an instruction or a constant expression */
 bool flyi_constant_int(LLVMValueRef value, int64_t *out);
 /* The intrinsic that a call calls ("llvm.ctpop"), or "" for any other instruction. */
 const char *flyi_intrinsic(LLVMValueRef instruction);
@@ -96,6 +99,7 @@ fly_status flyi_declare(flyi_verifier *v);
 const flyi_global *flyi_find_global(const flyi_verifier *v, LLVMValueRef value);
 fly_status flyi_refuse_functions(flyi_verifier *v);
 void flyi_guard(flyi_verifier *v, LLVMValueRef function);
+void flyi_strip_function(LLVMValueRef function); /* removes attributes that promise something */
 fly_status flyi_flatten(flyi_verifier *v);
 fly_status flyi_resolve_addresses(flyi_verifier *v);
 fly_status flyi_bound_loops(flyi_verifier *v);

@@ -1,26 +1,13 @@
-/* attention.c: the forward call. Checks it, builds its map where none is given, then runs phases of three parallel steps:
- * which keys are needed and in which order to work; packing them; the attention of up to 128 queries at a time. Steps share nothing
- * but the workspace, and an item's result does not depend on who computes it. */
+/* attention.c: the forward call. Checks it, builds its map where none is given, then runs phases of three parallel
+ * steps: which keys are needed and in which order to work; packing them; the attention of up to 128 queries at a
+ * time. Steps share nothing but the workspace, and an item's result does not depend on who computes it. */
 #include <stdlib.h>
 
 #include "call.h"
 
 enum { PACK_BLOCKS = 8 /* of 64 keys, at a time */ };
 
-static int64_t start_of(const int32_t *cu, int64_t b) { return cu ? cu[b] : 0; }
-
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
-
-/* Row `row` of a plane of a tensor. */
-static char *plane_row(const fly_tensor *t, int64_t b, int64_t h, int64_t row) {
-  return (char *)t->data + (b * t->stride[0] + h * t->stride[1] + row * t->stride[2]) * (int64_t)fly_type_size(t->type);
-}
-
-static const int32_t *map_rows(const fly_row_map *map, int64_t b, int64_t h, int64_t row) {
-  return map->rows ? map->rows + b * map->stride_batch + h * map->stride_head + row : NULL;
-}
-
-/* ---- the steps of a phase -------------------------------------------------------------------------------------------------- */
+/* ---- the steps of a phase -------------------------------------------------------------------------------------- */
 
 static void prepare_group(void *context, int64_t g, int worker) {
   (void)worker;
@@ -30,12 +17,12 @@ static void prepare_group(void *context, int64_t g, int worker) {
 static void pack_block(const flyi_schedule *s, int64_t g, flyi_group group, int64_t block) {
   const fly_attention *c = &s->call->c;
   int64_t keys = flyi_len_kv(&c->geometry, group.b) - block * FLYI_BLOCK, at = g * s->key_blocks + block;
-  int64_t row = start_of(c->geometry.cu_seqlens_kv, group.b) + block * FLYI_BLOCK;
+  int64_t row = flyi_start_of(c->geometry.cu_seqlens_kv, group.b) + block * FLYI_BLOCK;
   flyi_pack_cpu pack = {
-      .rows = map_rows(&c->geometry.kv_rows, group.b, group.h, row),
+      .rows = flyi_map_rows(&c->geometry.kv_rows, group.b, group.h, row),
       .k_stride = c->k.stride[2],
       .v_stride = c->v.stride[2],
-      .count = (int32_t)min64(keys, FLYI_BLOCK),
+      .count = (int32_t)flyi_min64(keys, FLYI_BLOCK),
       .type = c->k.type,
       .dim = c->kernel->desc.head_dim,
       .value_dim = c->kernel->desc.value_dim,
@@ -43,9 +30,19 @@ static void pack_block(const flyi_schedule *s, int64_t g, flyi_group group, int6
       .packed_v = s->v_floats ? s->v + at * s->v_floats : NULL,
   };
   if (pack.rows) row = 0;
-  pack.k = plane_row(&c->k, group.b, group.kv_head, row);
-  pack.v = plane_row(&c->v, group.b, group.kv_head, row);
+  pack.k = flyi_plane_row(&c->k, group.b, group.kv_head, row);
+  pack.v = flyi_plane_row(&c->v, group.b, group.kv_head, row);
   s->special[at] = s->code->pack(&pack) != 0;
+}
+
+/* Asks for the rows of a block before it is their turn: through a row map they may be anywhere. */
+static void fetch_block(const flyi_schedule *s, flyi_group group, int64_t block) {
+  const fly_attention *c = &s->call->c;
+  int64_t keys = flyi_len_kv(&c->geometry, group.b) - block * FLYI_BLOCK, count = flyi_min64(keys, FLYI_BLOCK);
+  int64_t row = flyi_start_of(c->geometry.cu_seqlens_kv, group.b) + block * FLYI_BLOCK;
+  const int32_t *rows = flyi_map_rows(&c->geometry.kv_rows, group.b, group.h, row);
+  flyi_prefetch_rows(&c->k, group.b, group.kv_head, row, rows, count);
+  flyi_prefetch_rows(&c->v, group.b, group.kv_head, row, rows, count);
 }
 
 static int64_t pack_items(const flyi_schedule *s) { return (s->key_blocks + PACK_BLOCKS - 1) / PACK_BLOCKS; }
@@ -57,8 +54,11 @@ static void pack_keys(void *context, int64_t item, int worker) {
   flyi_group group = flyi_schedule_of(s, s->first + g);
   int64_t blocks = (flyi_len_kv(&s->call->c.geometry, group.b) + FLYI_BLOCK - 1) / FLYI_BLOCK;
   const int32_t *needed = s->needed + g * (s->key_blocks + 1);
-  for (int64_t block = first; block < min64(first + PACK_BLOCKS, blocks); block++)
-    if (needed[block]) pack_block(s, g, group, block);
+  for (int64_t block = first, last = flyi_min64(first + PACK_BLOCKS, blocks); block < last; block++) {
+    if (!needed[block]) continue;
+    if (block + 1 < last) fetch_block(s, group, block + 1);
+    pack_block(s, g, group, block);
+  }
 }
 
 /* The group whose items contain `item`: item_start ascends. */
@@ -66,8 +66,10 @@ static int64_t group_of_item(const flyi_schedule *s, int64_t count, int64_t item
   int64_t low = 0, high = count;
   while (high - low > 1) {
     int64_t middle = (low + high) / 2;
-    if (s->item_start[middle] <= item) low = middle;
-    else high = middle;
+    if (s->item_start[middle] <= item)
+      low = middle;
+    else
+      high = middle;
   }
   while (s->item_start[low + 1] <= item) low++; /* past empty groups */
   return low;
@@ -77,17 +79,17 @@ static int64_t group_of_item(const flyi_schedule *s, int64_t count, int64_t item
 static void place_queries(const flyi_schedule *s, int64_t b, int64_t h, int64_t query, flyi_forward_cpu *f) {
   const fly_attention *c = &s->call->c;
   const fly_geometry *g = &c->geometry;
-  int64_t row = start_of(g->cu_seqlens_q, b) + query;
-  f->count = (int32_t)min64(flyi_len_q(g, b) - query, s->item_queries);
+  int64_t row = flyi_start_of(g->cu_seqlens_q, b) + query;
+  f->count = (int32_t)flyi_min64(flyi_len_q(g, b) - query, s->item_queries);
   f->q0 = (int32_t)(query + g->q_offset);
   f->b = (int32_t)b, f->h = (int32_t)h;
-  f->q_rows = map_rows(&g->q_rows, b, h, row);
-  f->q = plane_row(&c->q, b, h, f->q_rows ? 0 : row);
+  f->q_rows = flyi_map_rows(&g->q_rows, b, h, row);
+  f->q = flyi_plane_row(&c->q, b, h, f->q_rows ? 0 : row);
   f->q_stride = c->q.stride[2];
-  f->out_rows = map_rows(&c->out_rows, b, h, row);
-  f->out = plane_row(&c->out, b, h, f->out_rows ? 0 : row);
+  f->out_rows = flyi_map_rows(&c->out_rows, b, h, row);
+  f->out = flyi_plane_row(&c->out, b, h, f->out_rows ? 0 : row);
   f->out_stride = c->out.stride[2];
-  f->lse = c->lse.data ? (float *)plane_row(&c->lse, b, h, f->out_rows ? 0 : row) : NULL;
+  f->lse = c->lse.data ? (float *)flyi_plane_row(&c->lse, b, h, f->out_rows ? 0 : row) : NULL;
   f->lse_stride = c->lse.stride[2];
 }
 
@@ -103,7 +105,7 @@ static void attend(void *context, int64_t item, int worker) {
   int64_t g = group_of_item(s, p->groups, item);
   flyi_group group = flyi_schedule_of(s, s->first + g);
   flyi_item at = s->items[g * s->group_heads * s->query_blocks + item - s->item_start[g]];
-  int64_t key_row = start_of(c->geometry.cu_seqlens_kv, group.b);
+  int64_t key_row = flyi_start_of(c->geometry.cu_seqlens_kv, group.b);
   flyi_forward_cpu f = {
       .type = c->q.type,
       .dim = c->kernel->desc.head_dim,
@@ -111,7 +113,7 @@ static void attend(void *context, int64_t item, int worker) {
       .scale = c->scale * 1.44269504f,
       .k = s->k + g * s->key_blocks * s->k_floats,
       .v = s->v_floats ? s->v + g * s->key_blocks * s->v_floats
-                       : (const float *)plane_row(&c->v, group.b, group.kv_head, key_row),
+                       : (const float *)flyi_plane_row(&c->v, group.b, group.kv_head, key_row),
       .v_stride = s->v_floats ? s->v_floats / FLYI_BLOCK : c->v.stride[2],
       .special = s->special + g * s->key_blocks,
       .len_kv = flyi_len_kv(&c->geometry, group.b),
@@ -124,6 +126,11 @@ static void attend(void *context, int64_t item, int worker) {
   place_queries(s, group.b, h, query, &f);
   f.run_count = flyi_schedule_runs(s, group.b, h, query, &f.runs);
   s->code->forward(&f);
+  if (s->after) {
+    bool ragged = c->geometry.cu_seqlens_q != NULL;
+    int64_t row = flyi_start_of(c->geometry.cu_seqlens_q, group.b) + query;
+    s->after->rows(s->after->context, ragged ? 0 : group.b, h, row, f.count, worker);
+  }
 }
 
 static void run_phase(flyi_schedule *s, int64_t groups) {
@@ -139,27 +146,13 @@ static void run_phase(flyi_schedule *s, int64_t groups) {
   flyi_parallel(&s->threads, items, attend, &(phase){s, groups});
 }
 
-/* ---- entry ----------------------------------------------------------------------------------------------------------------- */
-
-static fly_status check_workspace(const fly_attention *c, int64_t need, fly_error *error) {
-  if (!c->workspace) return FLY_OK;
-  if ((uintptr_t)c->workspace % 64) return flyi_fail(error, FLY_ERROR_ARGUMENT, "workspace is not aligned to 64 bytes");
-  if (c->workspace_size < (size_t)need)
-    return flyi_fail(error, FLY_ERROR_ARGUMENT, "workspace_size is %zu: the call needs %zu bytes", c->workspace_size,
-                     (size_t)need);
-  return FLY_OK;
-}
-
-static fly_status own_map(const flyi_call *call, fly_map **out, fly_error *error) {
-  const fly_attention *c = &call->c;
-  fly_map_options options = {FLY_INIT(fly_map_options),
-                             .threads = c->threads,
-                             .parallel_for = c->parallel_for,
-                             .parallel_user = c->parallel_user};
-  return fly_map_build(c->bound, &c->geometry, &options, out, error);
-}
+/* ---- entry ----------------------------------------------------------------------------------------------------- */
 
 fly_status fly_attention_forward(const fly_attention *attention, fly_error *error) {
+  return flyi_attention_forward(attention, NULL, error);
+}
+
+fly_status flyi_attention_forward(const fly_attention *attention, const flyi_after *after, fly_error *error) {
   flyi_call call;
   flyi_schedule s;
   fly_map *map = NULL;
@@ -167,9 +160,10 @@ fly_status fly_attention_forward(const fly_attention *attention, fly_error *erro
   fly_status status = flyi_call_check(attention, &call, error);
   if (status) return status;
   flyi_schedule_plan(&s, &call);
-  if ((status = check_workspace(&call.c, s.bytes, error))) return status;
+  s.after = after;
+  if ((status = flyi_workspace_check(&call.c, s.bytes, error))) return status;
   if (!s.groups || !s.query_blocks) return FLY_OK;
-  if (!call.c.map && (status = own_map(&call, &map, error))) goto done;
+  if (!call.c.map && (status = flyi_call_map(&call, &map, error))) goto done;
   flyi_schedule_use_map(&s, map ? map : call.c.map);
   workspace = call.c.workspace;
   if (!workspace && !(workspace = memory = flyi_alloc_aligned(s.bytes))) {
@@ -178,7 +172,7 @@ fly_status fly_attention_forward(const fly_attention *attention, fly_error *erro
   }
   flyi_schedule_place(&s, workspace);
   for (s.first = 0; s.first < s.groups; s.first += s.phase_groups)
-    run_phase(&s, min64(s.phase_groups, s.groups - s.first));
+    run_phase(&s, flyi_min64(s.phase_groups, s.groups - s.first));
 done:
   free(memory);
   fly_map_release(&map);

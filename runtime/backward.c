@@ -15,14 +15,9 @@
 
 #include "backward.h"
 
-enum { WORKER_BYTES = 16 << 20, WIDE = 192 /* D + DV from which on a tile has two blocks of keys */ };
+enum { WORKER_BYTES = 16 << 20 };
 
 /* ---- sizes ---------------------------------------------------------------------------------------------------------------- */
-
-/* Whole blocks of rows are used where they are: f32, dense, nothing to pad. */
-static bool in_place(const fly_tensor *t, int lanes, const fly_row_map *rows) {
-  return t->type == FLY_F32 && t->shape[3] % lanes == 0 && t->stride[2] == t->shape[3] && !rows->rows;
-}
 
 /* A part of the workspace, or only its size. */
 static void *carve(void *workspace, int64_t *used, int64_t bytes) {
@@ -77,17 +72,17 @@ static fly_status plan(flyi_backward *b, const flyi_call *call, fly_error *error
   b->group_heads = flyi_group_heads(call);
   b->groups = c->geometry.batch * (c->geometry.heads / b->group_heads);
   b->query_blocks = flyi_blocks(call->domain.max_q);
-  b->tile_blocks = d->head_dim + d->value_dim >= WIDE ? FLYI_TILE_BLOCKS : 1;
-  b->key_tiles = (flyi_blocks(call->domain.max_kv) + b->tile_blocks - 1) / b->tile_blocks;
+  b->key_tiles = (flyi_blocks(call->domain.max_kv) + FLYI_TILE_BLOCKS - 1) / FLYI_TILE_BLOCKS;
   b->threads = (flyi_threads){c->threads, c->parallel_for, c->parallel_user};
-  b->workers = flyi_worker_count(&b->threads, b->groups * b->key_tiles);
+  int products = 3 * d->head_dim + 2 * d->value_dim;
+  b->workers = flyi_worker_count(&b->threads, flyi_worth_sharing(call, products, b->groups * b->key_tiles));
   b->threads.limit = b->workers; /* fixed for the call, whatever OpenMP's default becomes */
-  b->q_in_place = in_place(&c->q, lanes, &c->geometry.q_rows);
-  b->d_out_in_place = in_place(&c->d_out, lanes, &c->out_rows);
-  b->k_in_place = in_place(&c->k, lanes, &c->geometry.kv_rows);
-  b->d_q_in_place = in_place(&c->d_q, lanes, &c->geometry.q_rows);
+  b->q_in_place = flyi_in_place(&c->q, &c->geometry.q_rows, lanes);
+  b->d_out_in_place = flyi_in_place(&c->d_out, &c->out_rows, lanes);
+  b->k_in_place = flyi_in_place(&c->k, &c->geometry.kv_rows, lanes);
+  b->d_q_in_place = flyi_in_place(&c->d_q, &c->geometry.q_rows, lanes);
   b->key_bytes = flyi_backward_key_bytes(b);
-  b->scratch_bytes = b->key_bytes * b->tile_blocks;
+  b->scratch_bytes = b->key_bytes * FLYI_TILE_BLOCKS;
   if ((status = flyi_side_plan(b, true, &b->queries, error)) || (status = flyi_side_plan(b, false, &b->keys, error)))
     return status;
   plan_phases(b);

@@ -41,14 +41,14 @@ void flyi_side_finish(const struct flyi_backward *b, const flyi_side *side);
 /* ---- the whole (backward.c) ----------------------------------------------------------------------------------------- */
 
 /* A tile of keys: what one item of work takes through all queries that see them. */
-enum { FLYI_TILE_BLOCKS = 2 /* of 64 keys, at most */ };
+enum { FLYI_TILE_BLOCKS = 2 /* of 64 keys: halves the sweeps over Q, dO and dQ */ };
 
 typedef struct flyi_backward {
   const flyi_call *call;
   const fly_map *map;
   const flyi_backward_code *code;
   flyi_threads threads;
-  int workers, tile_blocks;
+  int workers;
   int32_t k_width, v_width; /* padded head_dim, value_dim */
   int64_t groups, group_heads, phase_groups;
   int64_t query_blocks, key_tiles; /* of the longest entry */

@@ -31,7 +31,7 @@ static fly_status check_apart(const fly_attention *c, fly_error *error) {
 }
 
 fly_status flyi_backward_check(const fly_attention *call, flyi_call *out, fly_error *error) {
-  fly_status status = flyi_call_check(call, out, error);
+  fly_status status = flyi_call_check_read(call, out, error);
   fly_attention *c = &out->c;
   if (status) return status;
   bool rows = c->out.shape[0] && c->out.shape[1] && c->out.shape[2];

@@ -53,7 +53,7 @@ static int next_tile(const flyi_backward *b, const flyi_queries *x, int64_t bloc
   if (low >= count) return DONE;
   int64_t first = runs[low].first * wide;
   if (first < block) first = block;
-  return first < blocks ? (int)(first / b->tile_blocks) : DONE;
+  return first < blocks ? (int)(first / FLYI_TILE_BLOCKS) : DONE;
 }
 
 /* ---- before a phase ------------------------------------------------------------------------------------------------- */
@@ -143,7 +143,7 @@ void flyi_queries_add(const flyi_backward *b, const flyi_queries *x, int tile, c
   bool adds = b->call->c.add_gradients && x->d_q_in_place && !b->queries.repeats; /* to what the caller's rows hold */
   if (x->first && !adds) memset(x->d_q, 0, sizeof(float) * FLYI_BLOCK * b->k_width);
   for (int i = 0; i < count; i++) b->code->add_queries(&pairs[i]);
-  int next = next_tile(b, x, (int64_t)(tile + 1) * b->tile_blocks);
+  int next = next_tile(b, x, (int64_t)(tile + 1) * FLYI_TILE_BLOCKS);
   if (next == DONE && !b->queries.repeats && !x->d_q_in_place)
     flyi_side_store(b, &b->queries, 0, x->group.b, x->h, x->row, x->count, x->d_q, b->k_width);
   atomic_store_explicit(turn, next, memory_order_release);

@@ -1,4 +1,4 @@
-/* backward_tiles.c: the work of a backward call: each item takes a tile of keys, one or two blocks of 64, through the
+/* backward_tiles.c: the work of a backward call: each item takes a tile of keys, two blocks of 64, through the
  * queries that see it. dK and dV of the tile stay in a core's cache; dQ is added to in memory, in the order of the tiles
  * (backward_queries.c).
  *
@@ -64,8 +64,8 @@ static bool locate(const flyi_backward *b, int64_t item, tile *t) {
   const fly_geometry *g = &b->call->c.geometry;
   *t = (tile){.b = b, .g = set + rest % groups, .index = rest / groups};
   t->group = flyi_group_of(b->call, b->group_heads, b->first + t->g);
-  int64_t len = flyi_len_kv(g, t->group.b), first = t->index * b->tile_blocks;
-  t->count = (int)flyi_min64(flyi_blocks(len) - first, b->tile_blocks);
+  int64_t len = flyi_len_kv(g, t->group.b), first = t->index * FLYI_TILE_BLOCKS;
+  t->count = (int)flyi_min64(flyi_blocks(len) - first, FLYI_TILE_BLOCKS);
   for (int i = 0; i < t->count; i++) {
     key_block *x = &t->block[i];
     x->row = (first + i) * FLYI_BLOCK;

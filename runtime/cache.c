@@ -1,8 +1,8 @@
 /* cache.c: images on disk, one file a key, in a directory that belongs to the user alone.
  *
- * The cache holds machine code: a directory that somebody else owns or may write to is not used. Entries appear by rename, so
- * that a reader sees a whole one or none, whoever else writes; what they hold is checked by the reader (flyi_image_read), so
- * that a file cut short by a crash costs a compilation and nothing more. */
+ * The cache holds machine code: a directory that somebody else owns or may write to is not used. Entries appear by
+ * rename, so that a reader sees a whole one or none, whoever else writes; what they hold is checked by the reader
+ * (flyi_image_read), so that a file cut short by a crash costs a compilation and nothing more. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -103,8 +103,8 @@ static bool write_all(int file, const uint8_t *data, size_t size) {
   return true;
 }
 
-/* Writing beyond RLIMIT_FSIZE raises SIGXFSZ, which would end the caller's process: it is held back on this thread for the
- * time of writing and, should it have come, taken off. */
+/* Writing beyond RLIMIT_FSIZE raises SIGXFSZ, which would end the caller's process: it is held back on this thread
+ * for the time of writing and, should it have come, taken off. */
 static bool write_quietly(int file, const uint8_t *data, size_t size) {
   sigset_t limit, before, pending;
   sigemptyset(&limit);

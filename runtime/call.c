@@ -5,6 +5,8 @@
 
 #include "call.h"
 
+enum { WORKER_PRODUCTS = 1 << 22 /* 30 us or so */ };
+
 /* ---- rows ------------------------------------------------------------------------------------------------------------------ */
 
 char *flyi_plane_row(const fly_tensor *t, int64_t b, int64_t h, int64_t row) {
@@ -55,6 +57,11 @@ done:
   return FLY_OK;
 }
 
+bool flyi_in_place(const fly_tensor *t, const fly_row_map *rows, int lanes) {
+  return t->type == FLY_F32 && t->shape[3] % lanes == 0 && t->stride[2] == t->shape[3] && !rows->rows &&
+         (uintptr_t)t->data % (4 * lanes) == 0 && t->stride[0] % lanes == 0 && t->stride[1] % lanes == 0;
+}
+
 /* ---- groups ---------------------------------------------------------------------------------------------------------------- */
 
 int64_t flyi_group_heads(const flyi_call *call) {
@@ -65,6 +72,13 @@ int64_t flyi_group_heads(const flyi_call *call) {
 flyi_group flyi_group_of(const flyi_call *call, int64_t group_heads, int64_t g) {
   int64_t heads = call->c.geometry.heads, each = heads / group_heads, h = g % each * group_heads;
   return (flyi_group){g / each, h, h / (heads / call->kv_heads)};
+}
+
+int64_t flyi_worth_sharing(const flyi_call *call, int products, int64_t items) {
+  const fly_geometry *g = &call->c.geometry;
+  double heads = (double)g->batch * (double)g->heads, pairs = (double)call->domain.max_q * (double)call->domain.max_kv;
+  double workers = heads * pairs * products / WORKER_PRODUCTS;
+  return workers < (double)items ? 1 + (int64_t)workers : items;
 }
 
 /* ---- workspace and map ------------------------------------------------------------------------------------------------------ */

@@ -21,6 +21,8 @@ typedef struct flyi_call {
 
 /* Everything that can be wrong with a call, but for its workspace. */
 fly_status flyi_call_check(const fly_attention *call, flyi_call *out, fly_error *error);
+/* The same for a call that only reads out and lse: out_rows may name a row twice. */
+fly_status flyi_call_check_read(const fly_attention *call, flyi_call *out, fly_error *error);
 /* Types, shapes and strides of one tensor: shape[3] must be dim. `written`: no two elements may share memory. */
 fly_status flyi_tensor_check(const char *name, const fly_tensor *tensor, fly_type type, int64_t dim, bool written,
                              fly_error *error);
@@ -58,6 +60,14 @@ typedef struct flyi_repeat {
 fly_status flyi_rows_repeat(const fly_row_map *map, const fly_geometry *g, bool queries, int64_t limit, bool *repeat,
                             flyi_repeat *where, fly_error *error);
 
+/* Whether kernels can read rows of f32 where they are, or copies would only be the same: whole vectors, aligned (loads that
+ * straddle cache lines cost a product 5 %), and rows side by side (a power of two apart, they would meet in the same sets of
+ * the cache). */
+bool flyi_in_place(const fly_tensor *t, const fly_row_map *rows, int lanes);
+/* How many workers a call can keep busy with `items`, at so many multiply-adds a pair: fewer where waking a thread would
+ * cost more than it does. */
+int64_t flyi_worth_sharing(const flyi_call *call, int products, int64_t items);
+
 /* A map for a call that brings none. */
 fly_status flyi_call_map(const flyi_call *call, fly_map **out, fly_error *error);
 fly_status flyi_workspace_check(const fly_attention *call, int64_t need, fly_error *error);
@@ -70,8 +80,18 @@ typedef struct flyi_item {
   int32_t head, index; /* query head of the group; which item_queries of it */
 } flyi_item;
 
+/* Called for rows [row, row + count) of (b, h) of out as soon as they are written, by the worker that has them in its cache; only
+ * for calls whose output rows are in order. In a ragged batch, b is 0 and rows count over the packed sequence. */
+typedef struct flyi_after {
+  void (*rows)(void *context, int64_t b, int64_t h, int64_t row, int64_t count, int worker);
+  void *context;
+} flyi_after;
+/* fly_attention_forward; after may be NULL. */
+fly_status flyi_attention_forward(const fly_attention *call, const flyi_after *after, fly_error *error);
+
 typedef struct flyi_schedule {
   const flyi_call *call;
+  const flyi_after *after;
   const fly_map *map;
   const flyi_forward_code *code;
   flyi_threads threads;
@@ -83,12 +103,12 @@ typedef struct flyi_schedule {
   int64_t scratch_bytes, bytes;
   int64_t first; /* group of the current phase */
   /* The workspace, [phase_groups] each: */
-  float *k, *v;          /* [key_blocks, ...] */
-  int32_t *needed;       /* [key_blocks + 1]: whether some query of the group sees the block */
-  uint8_t *special;      /* [key_blocks]: V holds an infinity or a NaN */
-  flyi_item *items;      /* [group_heads * query_blocks], the most expensive first */
-  int64_t *item_start;   /* [phase_groups + 1]; after prepare the counts, then their sums */
-  char *scratch;         /* [workers] */
+  float *k, *v;        /* [key_blocks, ...] */
+  int32_t *needed;     /* [key_blocks + 1]: whether some query of the group sees the block */
+  uint8_t *special;    /* [key_blocks]: V holds an infinity or a NaN */
+  flyi_item *items;    /* [group_heads * query_blocks], the most expensive first */
+  int64_t *item_start; /* [phase_groups + 1]; after prepare the counts, then their sums */
+  char *scratch;       /* [workers] */
 } flyi_schedule;
 
 /* Sizes only: the map need not exist yet. */

@@ -1,15 +1,13 @@
-/* check_call.c: an attention call is checked as a whole before anything runs, so that kernels need not doubt it, and completed:
- * what the caller left to its default is filled in. Each refusal names the argument. */
+/* check_call.c: an attention call is checked as a whole before anything runs, so that kernels need not doubt it, and
+ * completed: what the caller left to its default is filled in. Each refusal names the argument. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "call.h"
 
 #define REFUSE(error, ...) flyi_fail(error, FLY_ERROR_ARGUMENT, __VA_ARGS__)
 
-/* ---- objects ------------------------------------------------------------------------------------------------------------ */
+/* ---- objects --------------------------------------------------------------------------------------------------- */
 
 static fly_status check_objects(const fly_attention *c, fly_error *error) {
   if (!c->kernel) return REFUSE(error, "kernel is NULL");
@@ -30,12 +28,12 @@ static fly_status check_map(const flyi_call *call, fly_error *error) {
   if (!flyi_hash_equal(map->domain, call->domain.hash))
     return REFUSE(error, "map was built for another geometry: batch, heads, lengths, q_offset, row maps or cu_seqlens");
   if (map->info.tile_q % FLYI_BLOCK || map->info.tile_kv % FLYI_BLOCK)
-    return REFUSE(error, "map has tiles of %" PRId64 " x %" PRId64 ": this kernel wants multiples of %d", map->info.tile_q,
-                  map->info.tile_kv, FLYI_BLOCK);
+    return REFUSE(error, "map has tiles of %" PRId64 " x %" PRId64 ": this kernel wants multiples of %d",
+                  map->info.tile_q, map->info.tile_kv, FLYI_BLOCK);
   return FLY_OK;
 }
 
-/* ---- geometry ------------------------------------------------------------------------------------------------------------ */
+/* ---- geometry -------------------------------------------------------------------------------------------------- */
 
 /* A default from the tensors where the caller gave 0. */
 static void complete_geometry(fly_attention *c) {
@@ -75,7 +73,8 @@ static fly_status check_lse(const fly_attention *c, fly_error *error) {
   if ((status = flyi_tensor_check("lse", &c->lse, FLY_F32, 1, true, error))) return status;
   for (int i = 0; i < 3; i++)
     if (c->lse.shape[i] != c->out.shape[i])
-      return REFUSE(error, "lse.shape[%d] is %" PRId64 ", out.shape[%d] %" PRId64, i, c->lse.shape[i], i, c->out.shape[i]);
+      return REFUSE(error, "lse.shape[%d] is %" PRId64 ", out.shape[%d] %" PRId64, i, c->lse.shape[i], i,
+                    c->out.shape[i]);
   return FLY_OK;
 }
 
@@ -85,7 +84,8 @@ static fly_status check_tensors(const fly_attention *c, fly_error *error) {
     const char *name;
     const fly_tensor *tensor;
     int dim;
-  } all[] = {{"q", &c->q, d->head_dim}, {"k", &c->k, d->head_dim}, {"v", &c->v, d->value_dim}, {"out", &c->out, d->value_dim}};
+  } all[] = {
+      {"q", &c->q, d->head_dim}, {"k", &c->k, d->head_dim}, {"v", &c->v, d->value_dim}, {"out", &c->out, d->value_dim}};
   fly_status status;
   for (int i = 0; i < 4; i++)
     if ((status = flyi_tensor_check(all[i].name, all[i].tensor, d->type, all[i].dim, i == 3, error)) ||
@@ -100,29 +100,23 @@ static fly_status check_tensors(const fly_attention *c, fly_error *error) {
   return FLY_OK;
 }
 
-/* ---- rows ---------------------------------------------------------------------------------------------------------------- */
-
-/* Rows of the call that a row map of one (b, h) has, over the packed sequence in a ragged batch. */
-static int64_t rows_of(const fly_geometry *g, bool queries) {
-  if (queries) return g->cu_seqlens_q ? g->cu_seqlens_q[g->batch] : g->len_q;
-  return g->cu_seqlens_kv ? g->cu_seqlens_kv[g->batch] : g->len_kv;
-}
+/* ---- rows ------------------------------------------------------------------------------------------------------ */
 
 /* The rows of entry b in a plane of a map: [*first, *last). */
 static void entry_rows(const fly_geometry *g, bool queries, int64_t b, int64_t *first, int64_t *last) {
   const int32_t *cu = queries ? g->cu_seqlens_q : g->cu_seqlens_kv;
   *first = cu ? cu[b] : 0;
-  *last = cu ? cu[b + 1] : rows_of(g, queries);
+  *last = cu ? cu[b + 1] : flyi_rows_of(g, queries);
 }
 
 /* Every entry below `limit`, the rows of the tensor it indexes. */
-static fly_status check_range(const char *name, const fly_row_map *map, const fly_geometry *g, bool queries, int64_t limit,
-                              const char *tensor, fly_error *error) {
+static fly_status check_range(const char *name, const fly_row_map *map, const fly_geometry *g, bool queries,
+                              int64_t limit, const char *tensor, fly_error *error) {
   if (!map->rows) {
-    int64_t need = rows_of(g, queries);
+    int64_t need = flyi_rows_of(g, queries);
     if (g->batch && g->heads && need > limit)
-      return REFUSE(error, "the call has %" PRId64 " %s rows, but %s has %" PRId64, need, queries ? "query" : "key", tensor,
-                    limit);
+      return REFUSE(error, "the call has %" PRId64 " %s rows, but %s has %" PRId64, need, queries ? "query" : "key",
+                    tensor, limit);
     return FLY_OK;
   }
   for (int64_t b = 0; b < (map->stride_batch || g->cu_seqlens_q ? g->batch : g->batch > 0); b++)
@@ -132,38 +126,24 @@ static fly_status check_range(const char *name, const fly_row_map *map, const fl
       entry_rows(g, queries, b, &first, &last);
       for (int64_t r = first; r < last; r++)
         if (rows[r] < 0 || rows[r] >= limit)
-          return REFUSE(error, "%s: row %" PRId64 " of (batch %" PRId64 ", head %" PRId64 ") is %d, but %s has %" PRId64
-                        " rows", name, r, b, h, rows[r], tensor, limit);
+          return REFUSE(
+              error, "%s: row %" PRId64 " of (batch %" PRId64 ", head %" PRId64 ") is %d, but %s has %" PRId64 " rows",
+              name, r, b, h, rows[r], tensor, limit);
     }
   return FLY_OK;
 }
 
-/* No row of out is written twice: within a (batch, head), and in a ragged batch, whose tensors have one batch entry, within a
- * head. */
 static fly_status check_unique(const char *name, const fly_row_map *map, const fly_geometry *g, int64_t limit,
                                fly_error *error) {
-  if (!map->rows || !g->batch || !g->heads) return FLY_OK;
-  fly_status status = FLY_OK;
-  size_t bytes = (size_t)(limit + 7) / 8;
-  uint8_t *seen = flyi_alloc(bytes, 1);
-  if (!seen) return flyi_no_memory(error);
-  bool ragged = g->cu_seqlens_q != NULL;
-  int64_t planes_b = map->stride_batch || ragged ? g->batch : 1, planes_h = map->stride_head ? g->heads : 1;
-  for (int64_t h = 0; h < planes_h && !status; h++)
-    for (int64_t b = 0; b < planes_b && !status; b++) {
-      const int32_t *rows = map->rows + b * map->stride_batch + h * map->stride_head;
-      int64_t first, last;
-      entry_rows(g, true, b, &first, &last);
-      if (b == 0 ? h > 0 : !ragged) memset(seen, 0, bytes);
-      for (int64_t r = first; r < last && !status; r++) {
-        if (seen[rows[r] / 8] >> rows[r] % 8 & 1)
-          status = REFUSE(error, "%s: row %" PRId64 " of (batch %" PRId64 ", head %" PRId64 ") is %d for the second time, "
-                          "and no output row may be written twice", name, r, b, h, rows[r]);
-        seen[rows[r] / 8] |= (uint8_t)(1 << rows[r] % 8);
-      }
-    }
-  free(seen);
-  return status;
+  bool repeats;
+  flyi_repeat at;
+  fly_status status = flyi_rows_repeat(map, g, true, limit, &repeats, &at, error);
+  if (status || !repeats) return status;
+  return REFUSE(error,
+                "%s: row %" PRId64 " of (batch %" PRId64 ", head %" PRId64
+                ") is %d for the second time, and no output row "
+                "may be written twice",
+                name, at.row, at.b, at.h, flyi_map_rows(map, at.b, at.h, at.row)[0]);
 }
 
 static fly_status check_out_strides(fly_row_map *map, const fly_geometry *g, fly_error *error) {
@@ -178,24 +158,26 @@ static fly_status check_out_strides(fly_row_map *map, const fly_geometry *g, fly
   return FLY_OK;
 }
 
-static fly_status check_rows(flyi_call *call, fly_error *error) {
+static fly_status check_rows(flyi_call *call, bool writes, fly_error *error) {
   fly_attention *c = &call->c;
   const fly_geometry *g = &c->geometry;
   const char *out_name = c->out_rows.rows ? "out_rows" : "q_rows (as out_rows is not given)";
   fly_status status;
-  if (!c->out_rows.rows) c->out_rows = g->q_rows;
-  else if ((status = check_out_strides(&c->out_rows, g, error))) return status;
+  if (!c->out_rows.rows)
+    c->out_rows = g->q_rows;
+  else if ((status = check_out_strides(&c->out_rows, g, error)))
+    return status;
   if ((status = check_range("q_rows", &g->q_rows, g, true, c->q.shape[2], "q", error)) ||
       (status = check_range("kv_rows", &g->kv_rows, g, false, c->k.shape[2], "k", error)) ||
       (status = check_range("kv_rows", &g->kv_rows, g, false, c->v.shape[2], "v", error)) ||
       (status = check_range(out_name, &c->out_rows, g, true, c->out.shape[2], "out", error)))
     return status;
-  return check_unique(out_name, &c->out_rows, g, c->out.shape[2], error);
+  return writes ? check_unique(out_name, &c->out_rows, g, c->out.shape[2], error) : FLY_OK;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------------------------- */
 
-fly_status flyi_call_check(const fly_attention *call, flyi_call *out, fly_error *error) {
+static fly_status check(const fly_attention *call, bool writes, flyi_call *out, fly_error *error) {
   fly_status status;
   fly_attention *c = &out->c;
   *out = (flyi_call){0};
@@ -208,11 +190,17 @@ fly_status flyi_call_check(const fly_attention *call, flyi_call *out, fly_error 
   complete_geometry(c);
   if ((status = flyi_domain_check(&c->geometry, &out->domain, error))) return status;
   c->geometry = out->domain.geometry;
-  if ((status = check_tensors(c, error)) || (status = check_rows(out, error)) || (status = check_map(out, error)))
+  if ((status = check_tensors(c, error)) || (status = check_rows(out, writes, error)) || (status = check_map(out, error)))
     return status;
   if (c->scale == 0) c->scale = 1 / sqrtf((float)c->kernel->desc.head_dim);
   out->kv_heads = c->k.shape[1];
   if (c->geometry.cu_seqlens_q)
     c->q.stride[0] = c->k.stride[0] = c->v.stride[0] = c->out.stride[0] = c->lse.stride[0] = 0;
   return FLY_OK;
+}
+
+fly_status flyi_call_check(const fly_attention *call, flyi_call *out, fly_error *error) { return check(call, true, out, error); }
+
+fly_status flyi_call_check_read(const fly_attention *call, flyi_call *out, fly_error *error) {
+  return check(call, false, out, error);
 }

@@ -4,10 +4,8 @@
 #include "call.h"
 
 fly_tensor fly_tensor_dense(void *data, fly_type type, int64_t batch, int64_t heads, int64_t seq, int64_t dim) {
-  return (fly_tensor){.data = data,
-                      .type = type,
-                      .shape = {batch, heads, seq, dim},
-                      .stride = {heads * seq * dim, seq * dim, dim, 1}};
+  return (fly_tensor){
+      .data = data, .type = type, .shape = {batch, heads, seq, dim}, .stride = {heads * seq * dim, seq * dim, dim, 1}};
 }
 
 static bool is_empty(const fly_tensor *t) {
@@ -25,8 +23,8 @@ static bool extent(const fly_tensor *t, int64_t *out) {
   return *out <= PTRDIFF_MAX / 8;
 }
 
-/* Rows of a tensor that is written must be apart: from the smallest stride to the largest, each at least as large as what it
- * steps over. */
+/* Rows of a tensor that is written must be apart: from the smallest stride to the largest, each at least as large as
+ * what it steps over. */
 static bool is_injective(const fly_tensor *t) {
   int64_t covered = t->shape[3];
   bool done[3] = {t->shape[0] <= 1, t->shape[1] <= 1, t->shape[2] <= 1};
@@ -48,24 +46,23 @@ fly_status flyi_tensor_check(const char *name, const fly_tensor *t, fly_type typ
     return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s.type is %s, wanted %s", name, fly_type_name(t->type),
                      fly_type_name(type));
   for (int i = 0; i < 4; i++)
-    if (t->shape[i] < 0)
-      return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s.shape[%d] is %" PRId64, name, i, t->shape[i]);
+    if (t->shape[i] < 0) return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s.shape[%d] is %" PRId64, name, i, t->shape[i]);
   if (t->shape[3] != dim)
     return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s.shape[3] is %" PRId64 ", wanted %" PRId64, name, t->shape[3], dim);
   if (is_empty(t)) return FLY_OK;
   for (int i = 0; i < 3; i++)
     if (t->stride[i] < 0)
-      return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s.stride[%d] is %" PRId64 ": negative strides are not supported", name,
-                       i, t->stride[i]);
+      return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s.stride[%d] is %" PRId64 ": negative strides are not supported",
+                       name, i, t->stride[i]);
   if (t->shape[3] > 1 && t->stride[3] != 1)
-    return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s.stride[3] is %" PRId64 ": the last dimension must be contiguous", name,
-                     t->stride[3]);
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s.stride[3] is %" PRId64 ": the last dimension must be contiguous",
+                     name, t->stride[3]);
   int64_t elements;
   if (!extent(t, &elements))
     return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s: shape and strides reach beyond the address space", name);
   if (written && !is_injective(t))
-    return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s: strides %" PRId64 ", %" PRId64 ", %" PRId64 " make rows overlap", name,
-                     t->stride[0], t->stride[1], t->stride[2]);
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s: strides %" PRId64 ", %" PRId64 ", %" PRId64 " make rows overlap",
+                     name, t->stride[0], t->stride[1], t->stride[2]);
   if (!t->data) return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s.data is NULL", name);
   if ((uintptr_t)t->data % fly_type_size(type))
     return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s.data is not aligned to its elements", name);
@@ -80,8 +77,8 @@ static int64_t gcd(int64_t a, int64_t b) {
   return a;
 }
 
-/* Rows begin at base modulo the common divisor of all strides: where the two rows' places on that circle are apart, no bytes
- * meet, as with Q and out in one array of [token][q, k, v, out]. */
+/* Rows begin at base modulo the common divisor of all strides: where the two rows' places on that circle are apart,
+ * no bytes meet, as with Q and out in one array of [token][q, k, v, out]. */
 static bool rows_apart(const fly_tensor *a, const fly_tensor *b) {
   int64_t size_a = (int64_t)fly_type_size(a->type), size_b = (int64_t)fly_type_size(b->type), circle = 0;
   for (int i = 0; i < 3; i++) {

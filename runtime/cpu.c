@@ -51,16 +51,22 @@ const char *const *fly_cpu_targets(void) {
 
 const flyi_forward_code *flyi_forward_code_of(flyi_isa isa) {
   switch (isa) {
-  case FLYI_X86_64_V4: return &flyi_forward_x86_64_v4;
-  case FLYI_X86_64_V3: return &flyi_forward_x86_64_v3;
-  default: return &flyi_forward_x86_64;
+  case FLYI_X86_64_V4:
+    return &flyi_forward_x86_64_v4;
+  case FLYI_X86_64_V3:
+    return &flyi_forward_x86_64_v3;
+  default:
+    return &flyi_forward_x86_64;
   }
 }
 
 const flyi_backward_code *flyi_backward_code_of(flyi_isa isa) {
   switch (isa) {
-  case FLYI_X86_64_V4: return &flyi_backward_x86_64_v4;
-  case FLYI_X86_64_V3: return &flyi_backward_x86_64_v3;
-  default: return &flyi_backward_x86_64;
+  case FLYI_X86_64_V4:
+    return &flyi_backward_x86_64_v4;
+  case FLYI_X86_64_V3:
+    return &flyi_backward_x86_64_v3;
+  default:
+    return &flyi_backward_x86_64;
   }
 }

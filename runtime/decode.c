@@ -65,9 +65,9 @@ static int32_t get(decoder *d, int32_t value) {
 }
 
 static bool get_constant(decoder *d, int32_t value, int64_t *k) {
-  const flyi_node *i = &d->nodes->node[get(d, value)];
-  if (d->nodes->failed || i->op != FLYI_NODE_CONSTANT) return false;
-  *k = i->k;
+  int32_t node = get(d, value); /* which may move the array */
+  if (d->nodes->failed || d->nodes->node[node].op != FLYI_NODE_CONSTANT) return false;
+  *k = d->nodes->node[node].k;
   return true;
 }
 

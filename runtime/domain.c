@@ -94,8 +94,8 @@ static fly_status check_rows(const char *name, const fly_row_map *map, int64_t n
                    name, r, b, h, rows[r]);
 }
 
-/* Checks a row map's entries, and hashes them: each distinct (b, h) once. A stride of a dimension of 1 has no meaning and is
- * set to 0. Entries are compared with the tensors' rows by the call that has tensors. */
+/* Checks a row map's entries, and hashes them: each distinct (b, h) once. A stride of a dimension of 1 has no
+ * meaning and is set to 0. Entries are compared with the tensors' rows by the call that has tensors. */
 static fly_status check_map(const char *name, fly_row_map *map, const fly_geometry *g, int64_t n, flyi_hash *hash,
                             fly_error *error) {
   *hash = (flyi_hash){0};

@@ -1,6 +1,7 @@
 /* gated.c: gated sums of attentions, forward and backward. Input: parts with a mask, a map and a gate each, over the same Q, K, V.
- * Output: their gated sum, or all gradients. The parts run one after the other as attention calls; then one pass over rows sums
- * them, or, in the backward pass, one pass for each part makes its share of d_out and the gradient of its gate. */
+ * Output: their gated sum, or all gradients. The parts run one after the other as attention calls. The forward pass sums them as
+ * the last one writes its rows, while they are in a cache; in the backward pass, a pass over rows for each part makes its share
+ * of d_out and the gradient of its gate. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,10 +47,8 @@ static void place_logits(const pass *p, int part, int64_t b, int64_t h, int64_t 
   out->d_logits_stride = gate->d_logits.stride[2];
 }
 
-static void run_chunk(void *context, int64_t item, int worker) {
-  const pass *p = context;
+static void run_rows(const pass *p, int64_t b, int64_t h, int64_t row, int64_t rows, int worker) {
   const flyi_gated *g = p->g;
-  int64_t row = item % chunks_of(g) * CHUNK_ROWS, h = item / chunks_of(g) % g->heads, b = item / chunks_of(g) / g->heads;
   int first = p->part < 0 ? 0 : p->part, count = p->part < 0 ? g->c.count : 1;
   flyi_gate_cpu *gates = p->scratch + (int64_t)worker * g->c.count;
   for (int i = 0; i < count; i++) {
@@ -57,8 +56,7 @@ static void run_chunk(void *context, int64_t item, int worker) {
     gates[i] = (flyi_gate_cpu){.out = flyi_plane_row(out, b, h, row), .out_stride = out->stride[2]};
     place_logits(p, first + i, b, h, row, &gates[i]);
   }
-  flyi_gated_cpu call = {.parts = gates, .count = count, .rows = (int32_t)flyi_min64(g->rows - row, CHUNK_ROWS),
-                         .dim = (int32_t)g->value_dim, .type = g->c.out.type};
+  flyi_gated_cpu call = {.parts = gates, .count = count, .rows = (int32_t)rows, .dim = (int32_t)g->value_dim, .type = g->c.out.type};
   if (p->part < 0) {
     call.out = flyi_plane_row(p->to, b, h, row), call.out_stride = p->to->stride[2];
     g->code->forward(&call);
@@ -67,6 +65,18 @@ static void run_chunk(void *context, int64_t item, int worker) {
     if (p->to->data) gates[0].d_out = flyi_plane_row(p->to, b, h, row), gates[0].d_out_stride = p->to->stride[2];
     g->code->backward(&call);
   }
+}
+
+static void run_chunk(void *context, int64_t item, int worker) {
+  const pass *p = context;
+  const flyi_gated *g = p->g;
+  int64_t row = item % chunks_of(g) * CHUNK_ROWS, h = item / chunks_of(g) % g->heads, b = item / chunks_of(g) / g->heads;
+  run_rows(p, b, h, row, flyi_min64(g->rows - row, CHUNK_ROWS), worker);
+}
+
+/* Rows that the last attention has just written. */
+static void run_after(void *context, int64_t b, int64_t h, int64_t row, int64_t count, int worker) {
+  run_rows(context, b, h, row, count, worker);
 }
 
 static void run_pass(const flyi_gated *g, pass *p) { flyi_parallel(&g->threads, g->batch * g->heads * chunks_of(g), run_chunk, p); }
@@ -97,7 +107,7 @@ static bool covers(const flyi_gated *g, int part) {
 }
 
 static fly_status open_pass(const flyi_gated *g, const flyi_projection *projection, const fly_tensor *outs, pass *p, fly_error *error) {
-  int workers = flyi_worker_count(&g->threads, g->batch * g->heads * chunks_of(g));
+  int workers = flyi_worker_count(&g->threads, INT64_MAX);
   *p = (pass){.g = g, .projection = projection, .out = outs, .part = -1};
   p->scratch = flyi_alloc((size_t)workers * g->c.count, sizeof *p->scratch);
   return p->scratch ? FLY_OK : flyi_no_memory(error);
@@ -105,12 +115,23 @@ static fly_status open_pass(const flyi_gated *g, const flyi_projection *projecti
 
 /* ---- forward ----------------------------------------------------------------------------------------------------------------- */
 
-/* Where each part writes: its own tensor, or one for this call, the last of them the result's. `made` counts those to be freed. */
-static fly_status place_outs(const flyi_gated *g, fly_tensor *outs, bool *made, fly_error *error) {
+/* The part to run last, so that its rows are summed as they come: one that writes all rows in order. -1: none. */
+static int closing_part(const flyi_gated *g) {
+  int part = -1;
+  for (int i = 0; i < g->c.count; i++) {
+    const fly_attention *a = &g->parts[i].attention;
+    if (!a->out_rows.rows && !a->geometry.q_rows.rows && covers(g, i)) part = i;
+  }
+  return part;
+}
+
+/* Where each part writes: its own tensor, or one for this call, one of them the result's. */
+static fly_status place_outs(const flyi_gated *g, int closing, fly_tensor *outs, bool *made, fly_error *error) {
   int last = -1;
   fly_status status = FLY_OK;
   for (int i = 0; i < g->c.count; i++)
     if (!g->parts[i].attention.out.data) last = i;
+  if (closing >= 0 && !g->parts[closing].attention.out.data) last = closing;
   for (int i = 0; i < g->c.count && !status; i++) {
     outs[i] = g->parts[i].attention.out;
     if (outs[i].data) continue;
@@ -122,11 +143,21 @@ static fly_status place_outs(const flyi_gated *g, fly_tensor *outs, bool *made, 
   return status;
 }
 
-static fly_status attend(const flyi_gated *g, int part, const fly_tensor *out, fly_error *error) {
+static fly_status attend(const flyi_gated *g, int part, const fly_tensor *out, const flyi_after *after, fly_error *error) {
   fly_attention a = g->parts[part].attention;
   a.out = *out;
   if (!covers(g, part)) fill_zeros(out);
-  return fly_attention_forward(&a, error);
+  return flyi_attention_forward(&a, after, error);
+}
+
+static fly_status attend_all(const flyi_gated *g, int closing, const fly_tensor *outs, pass *p, fly_error *error) {
+  fly_status status;
+  p->to = &g->c.out;
+  for (int i = 0; i < g->c.count; i++)
+    if (i != closing && (status = attend(g, i, &outs[i], NULL, error))) return status;
+  if (closing >= 0) return attend(g, closing, &outs[closing], &(flyi_after){run_after, p}, error);
+  run_pass(g, p);
+  return FLY_OK;
 }
 
 fly_status fly_gated_forward(const fly_gated_call *call, fly_error *error) {
@@ -142,13 +173,11 @@ fly_status fly_gated_forward(const fly_gated_call *call, fly_error *error) {
     status = flyi_no_memory(error);
     goto done;
   }
-  if ((status = place_outs(&g, outs, made, error)) || (status = open_pass(&g, &projection, outs, &p, error)) ||
+  int closing = closing_part(&g);
+  if ((status = place_outs(&g, closing, outs, made, error)) || (status = open_pass(&g, &projection, outs, &p, error)) ||
       (status = flyi_projection_create(&g, false, &projection, error)))
     goto done;
-  for (int i = 0; i < g.c.count; i++)
-    if ((status = attend(&g, i, &outs[i], error))) goto done;
-  p.to = &g.c.out;
-  run_pass(&g, &p);
+  status = attend_all(&g, closing, outs, &p, error);
 done:
   for (int i = 0; made && outs && i < g.c.count; i++)
     if (made[i]) free(outs[i].data);

@@ -31,8 +31,9 @@ typedef struct flyi_logits {
   float *data;     /* NULL: not projected */
   int64_t columns; /* heads * channels */
   int64_t stride;  /* padded to vectors */
-  float *panels;   /* the weights, transposed, in panels of 64 columns: [depth][64] each; bias as a channel of x that is 1 */
-  float *rows;     /* backward: the weights in panels of 64 channels of x: [columns][64] each */
+  float *weight;   /* [columns][stride of x] */
+  float *bias;     /* [columns] */
+  float *panels;   /* backward: the weights in panels of 64 channels of x: [columns][64] each */
 } flyi_logits;
 
 typedef struct flyi_projection {
@@ -40,7 +41,7 @@ typedef struct flyi_projection {
   flyi_logits *part;
   int64_t tiles;  /* of 64 rows, of a batch entry */
   int64_t width;  /* of x */
-  int64_t stride; /* of a row of x, with the channel that is 1, padded */
+  int64_t stride; /* of a row of x, with a channel that is 1, padded */
   float *scratch; /* [workers]: two tiles of x */
   int64_t scratch_floats;
   void *memory;

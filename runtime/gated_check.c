@@ -44,7 +44,7 @@ static fly_status check_given(const flyi_gated *g, const char *part, const fly_g
 
 static fly_status check_projected(const flyi_gated *g, const char *part, const fly_gate *gate, bool backward, fly_error *error) {
   if (!gate->weight.data) return REFUSE(error, "%sgate has neither logits nor weight", part);
-  if (!g->c.x.data && g->batch * g->rows) return REFUSE(error, "x.data is NULL, but %sgate is projected", part);
+  if (!g->c.x.data && g->batch * g->rows > 0) return REFUSE(error, "x.data is NULL, but %sgate is projected", part);
   int64_t weight[4] = {1, g->heads, gate->weight.shape[2], g->c.x.shape[3]};
   int64_t bias[4] = {1, g->heads, gate->weight.shape[2], 1};
   fly_status status;
@@ -73,7 +73,7 @@ static fly_status complete_part(const flyi_gated *g, int i, bool backward, fly_e
   a->threads = g->c.threads, a->parallel_for = g->c.parallel_for, a->parallel_user = g->c.parallel_user;
   a->d_out = a->d_lse = (fly_tensor){0};
   a->d_q = g->c.d_q, a->d_k = g->c.d_k, a->d_v = g->c.d_v;
-  if (backward && (!a->out.data || !a->lse.data) && g->batch * g->heads * g->rows * g->value_dim)
+  if (backward && (!a->out.data || !a->lse.data) && g->batch * g->heads * g->rows * g->value_dim > 0)
     return REFUSE(error, "parts[%d].attention.%s.data is NULL: the backward pass needs what the forward pass wrote", i,
                   a->out.data ? "lse" : "out");
   return FLY_OK;
@@ -155,7 +155,8 @@ fly_status flyi_gated_check(const fly_gated_call *call, bool backward, flyi_gate
   if (!call) return REFUSE(error, "call is NULL");
   if (!flyi_copy_struct(c, sizeof *c, call))
     return REFUSE(error, "call.size is %zu: set it with FLY_INIT(fly_gated_call)", call->size);
-  if (c->count < 1 || !c->parts) return REFUSE(error, "count is %d, or parts is NULL: at least one part", c->count);
+  if (c->count < 1 || c->count > FLYI_GATE_PARTS || !c->parts)
+    return REFUSE(error, "count is %d, or parts is NULL: 1 to %d parts", c->count, FLYI_GATE_PARTS);
   if (c->threads < 0) return REFUSE(error, "threads is %d", c->threads);
   take_shape(g, backward);
   int64_t x[4] = {g->batch, 1, g->rows, c->x.shape[3]};

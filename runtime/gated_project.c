@@ -1,10 +1,9 @@
 /* gated_project.c: logits of gates from the tokens' own vectors, and their gradients. Input: x, weights, biases. Output: logits as
  * f32, token by token; later d_x, d_weight, d_bias from the logits' gradients.
  *
- * Three products, all in steps of 4 rows and panels of 64 columns (templates/gate_cpu.c), x in tiles of 64 tokens with one more
- * channel that is 1, whose weight is the bias:
+ * Three products (templates/gate_cpu.c), with x in tiles of 64 tokens and the weights as f32, the bias behind each row:
  *
- *     logits = x W'     rows: tokens        d_x = d_logits W     rows: tokens        d_W = d_logits' x     rows: gates
+ *     logits = x W' + bias     d_x = d_logits W     (d_W, d_bias) = d_logits' (x, 1)
  *
  * Each sum runs in one order whatever the number of threads: a tile of logits or d_x is one item, as are 16 gates of d_W. */
 #include <stdlib.h>
@@ -12,11 +11,9 @@
 
 #include "gated.h"
 
-enum { ROWS = 4, PANEL = 64, TILE = FLYI_GATE_ROWS, LANES = 16 /* the most of any target */, GATES = 16 /* of an item */ };
+enum { SIDE = 4, PANEL = 64, TILE = FLYI_GATE_ROWS, LANES = 16 /* the most of any target */, GATES = 16 /* of an item */ };
 
 static int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
-
-static int64_t depth_of(const flyi_projection *p) { return p->width + 1; }
 
 /* ---- memory ---------------------------------------------------------------------------------------------------------------- */
 
@@ -32,8 +29,9 @@ static int64_t place(flyi_projection *p, bool backward, int workers, float *memo
     flyi_logits *x = &p->part[i];
     if (!flyi_gate_projected(&p->g->parts[i].gate)) continue;
     x->data = carve(memory, &used, p->g->batch * p->tiles * TILE * x->stride);
-    x->panels = carve(memory, &used, round_up(x->columns, PANEL) * depth_of(p));
-    x->rows = backward ? carve(memory, &used, round_up(p->stride, PANEL) * x->columns) : NULL;
+    x->weight = carve(memory, &used, x->columns * p->stride);
+    x->bias = carve(memory, &used, x->columns);
+    x->panels = backward ? carve(memory, &used, round_up(p->stride, PANEL) * x->columns) : NULL;
   }
   p->scratch = carve(memory, &used, workers * p->scratch_floats);
   return used;
@@ -41,37 +39,25 @@ static int64_t place(flyi_projection *p, bool backward, int workers, float *memo
 
 /* ---- weights --------------------------------------------------------------------------------------------------------------- */
 
-static const void *weight_row(const fly_gate *gate, int64_t column) {
-  int64_t channels = gate->weight.shape[2];
-  return flyi_plane_row(&gate->weight, 0, column / channels, column % channels);
-}
-
-/* Row `column` of the weights as f32, the bias behind it. */
-static void load_weight(const flyi_projection *p, const fly_gate *gate, int64_t column, float *row) {
-  int64_t channels = gate->weight.shape[2];
-  p->g->code->load(row, 0, weight_row(gate, column), 0, gate->weight.type, 1, (int32_t)p->width);
-  row[p->width] = 0;
-  if (gate->bias.data)
-    p->g->code->load(row + p->width, 0, flyi_plane_row(&gate->bias, 0, column / channels, column % channels), 0, gate->bias.type,
-                     1, 1);
+static void load_row(const flyi_projection *p, const fly_tensor *t, int64_t column, float *out) {
+  int64_t channels = t->shape[2];
+  p->g->code->load(out, 0, flyi_plane_row(t, 0, column / channels, column % channels), 0, t->type, 1, (int32_t)t->shape[3]);
 }
 
 static void pack_part(void *context, int64_t item, int worker) {
+  (void)worker;
   flyi_projection *p = context;
   flyi_logits *x = &p->part[item];
   const fly_gate *gate = &p->g->parts[item].gate;
-  float *row = p->scratch + worker * p->scratch_floats;
   if (!x->data) return;
-  memset(x->panels, 0, sizeof *x->panels * round_up(x->columns, PANEL) * depth_of(p));
-  memset(row, 0, sizeof *row * p->stride);
+  memset(x->weight, 0, sizeof *x->weight * x->columns * p->stride);
+  memset(x->bias, 0, sizeof *x->bias * x->columns);
   for (int64_t column = 0; column < x->columns; column++) {
-    load_weight(p, gate, column, row);
-    float *panel = x->panels + column / PANEL * PANEL * depth_of(p) + column % PANEL;
-    for (int64_t i = 0; i < depth_of(p); i++) panel[i * PANEL] = row[i];
-    for (int64_t i = 0; x->rows && i < p->stride; i += PANEL) {
-      int64_t count = flyi_min64(PANEL, p->stride - i);
-      memcpy(x->rows + i * x->columns + column * PANEL, row + i, sizeof *row * count);
-    }
+    float *row = x->weight + column * p->stride;
+    load_row(p, &gate->weight, column, row);
+    if (gate->bias.data) load_row(p, &gate->bias, column, x->bias + column);
+    for (int64_t i = 0; x->panels && i < p->stride; i += PANEL)
+      memcpy(x->panels + i * x->columns + column * PANEL, row + i, sizeof *row * flyi_min64(PANEL, p->stride - i));
   }
 }
 
@@ -79,33 +65,39 @@ static void pack_part(void *context, int64_t item, int worker) {
 
 static int tile_rows(const flyi_projection *p, int64_t tile) { return (int)flyi_min64(p->g->rows - tile * TILE, TILE); }
 
-/* x as [64][stride], the channel that is 1 behind it, zeros elsewhere. */
+/* x as [64][stride], a channel that is 1 behind it, zeros elsewhere. */
 static void load_tile(const flyi_projection *p, int64_t b, int64_t tile, float *out) {
   const fly_tensor *x = &p->g->c.x;
   int count = tile_rows(p, tile);
-  memset(out, 0, sizeof *out * TILE * p->stride);
   p->g->code->load(out, p->stride, flyi_plane_row(x, b, 0, tile * TILE), x->stride[2], x->type, count, (int32_t)p->width);
-  for (int r = 0; r < count; r++) out[r * p->stride + p->width] = 1;
+  for (int r = 0; r < count; r++) {
+    memset(out + r * p->stride + p->width, 0, sizeof *out * (p->stride - p->width));
+    out[r * p->stride + p->width] = 1;
+  }
 }
 
-static float *logits_tile(const flyi_projection *p, const flyi_logits *x, int64_t item) { return x->data + item * TILE * x->stride; }
+static float *logits_tile(const flyi_logits *x, int64_t item) { return x->data + item * TILE * x->stride; }
+
+/* Four gates' weights stay in the nearest cache, while the tile's tokens pass by. */
+static void project_part(const flyi_projection *p, const flyi_logits *x, const float *tile, int64_t tile_row, int count, float *out) {
+  for (int64_t column = 0; column < x->columns; column += SIDE)
+    for (int r = 0; r < count; r += SIDE)
+      p->g->code->dots(&(flyi_dots_cpu){
+          .out = out + r * x->stride + column, .out_row = x->stride, .a = tile + r * tile_row, .a_row = tile_row,
+          .b = x->weight + column * p->stride, .b_row = p->stride, .bias = x->bias + column, .depth = (int32_t)p->width,
+          .rows = (int32_t)flyi_min64(SIDE, count - r), .columns = (int32_t)flyi_min64(SIDE, x->columns - column)});
+}
 
 static void project_tile(void *context, int64_t item, int worker) {
   const flyi_projection *p = context;
-  float *tile = p->scratch + worker * p->scratch_floats;
-  load_tile(p, item / p->tiles, item % p->tiles, tile);
-  for (int i = 0; i < p->g->c.count; i++) {
-    const flyi_logits *x = &p->part[i];
-    if (!x->data) continue;
-    float *out = logits_tile(p, x, item);
-    memset(out, 0, sizeof *out * TILE * x->stride);
-    for (int64_t column = 0; column < x->stride; column += PANEL)
-      for (int r = 0; r < tile_rows(p, item % p->tiles); r += ROWS)
-        p->g->code->product(&(flyi_product_cpu){
-            .out = out + r * x->stride + column, .out_row = x->stride, .a = tile + r * p->stride, .a_step = 1, .a_row = p->stride,
-            .b = x->panels + column * depth_of(p), .b_step = PANEL, .width = (int32_t)flyi_min64(PANEL, x->stride - column),
-            .depth = (int32_t)depth_of(p)});
-  }
+  const fly_tensor *x = &p->g->c.x;
+  int64_t b = item / p->tiles, tile = item % p->tiles, stride = p->stride;
+  const float *rows = p->scratch + worker * p->scratch_floats;
+  if (x->type == FLY_F32) rows = (float *)flyi_plane_row(x, b, 0, tile * TILE), stride = x->stride[2];
+  else load_tile(p, b, tile, p->scratch + worker * p->scratch_floats);
+  for (int i = 0; i < p->g->c.count; i++)
+    if (p->part[i].data)
+      project_part(p, &p->part[i], rows, stride, tile_rows(p, tile), logits_tile(&p->part[i], item));
 }
 
 static void d_x_tile(void *context, int64_t item, int worker) {
@@ -116,12 +108,12 @@ static void d_x_tile(void *context, int64_t item, int worker) {
   for (int i = 0; i < p->g->c.count; i++) {
     const flyi_logits *x = &p->part[i];
     if (!x->data) continue;
-    const float *d_logits = logits_tile(p, x, item);
+    const float *d_logits = logits_tile(x, item);
     for (int64_t channel = 0; channel < p->stride; channel += PANEL)
-      for (int r = 0; r < count; r += ROWS)
+      for (int r = 0; r < count; r += SIDE)
         p->g->code->product(&(flyi_product_cpu){
             .out = tile + r * p->stride + channel, .out_row = p->stride, .a = d_logits + r * x->stride, .a_step = 1,
-            .a_row = x->stride, .b = x->rows + channel * x->columns, .b_step = PANEL,
+            .a_row = x->stride, .b = x->panels + channel * x->columns, .b_step = PANEL,
             .width = (int32_t)flyi_min64(PANEL, p->stride - channel), .depth = (int32_t)x->columns});
   }
   const fly_tensor *d_x = &p->g->c.d_x;
@@ -146,9 +138,9 @@ static void d_weights(const flyi_projection *p, int part, int64_t first, float *
   memset(out, 0, sizeof *out * GATES * p->stride);
   for (int64_t item = 0; item < p->g->batch * p->tiles; item++) {
     load_tile(p, item / p->tiles, item % p->tiles, tile);
-    for (int r = 0; r < GATES && first + r < x->columns; r += ROWS)
+    for (int r = 0; r < GATES && first + r < x->columns; r += SIDE)
       p->g->code->product(&(flyi_product_cpu){
-          .out = out + r * p->stride, .out_row = p->stride, .a = logits_tile(p, x, item) + first + r, .a_step = x->stride,
+          .out = out + r * p->stride, .out_row = p->stride, .a = logits_tile(x, item) + first + r, .a_step = x->stride,
           .a_row = 1, .b = tile, .b_step = p->stride, .width = (int32_t)p->stride, .depth = tile_rows(p, item % p->tiles)});
   }
   for (int64_t r = 0; r < GATES && first + r < x->columns; r++)
@@ -175,7 +167,7 @@ fly_status flyi_projection_create(const flyi_gated *g, bool backward, flyi_proje
   p->part = flyi_alloc(g->c.count, sizeof *p->part);
   if (!p->part) return flyi_no_memory(error);
   if (!g->projects) return FLY_OK;
-  p->stride = round_up(depth_of(p), LANES);
+  p->stride = round_up(p->width + 1, LANES);
   p->scratch_floats = 2 * TILE * p->stride;
   int64_t items = g->batch * p->tiles, most = items > g->c.count ? items : g->c.count;
   for (int i = 0; i < g->c.count; i++) {

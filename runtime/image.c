@@ -3,8 +3,9 @@
  *     header      magic, format, library version, size, checksum of all that follows, the table of sections
  *     sections    in the order of the table, each at the next multiple of 16, zero bytes between them
  *
- * Numbers are little-endian, strings NUL-terminated in a section of their own. There is one way to write an image, and the
- * reader accepts no other: everything is checked before it is used, and nothing outside `size` bytes is ever read. */
+ * Numbers are little-endian, strings NUL-terminated in a section of their own. There is one way to write an image,
+ * and the reader accepts no other: everything is checked before it is used, and nothing outside `size` bytes is ever
+ * read. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +51,7 @@ static bool parameter_type(uint32_t type) { return type == FLY_F32 || (type >= F
 
 static bool buffer_type(uint32_t type) { return type == FLY_F32 || (type >= FLY_I8 && type <= FLY_BOOL); }
 
-/* ---- writing ---------------------------------------------------------------------------------------------------------- */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 /* Strings start with an empty one, so that offset 0 is "no string". */
 static bool add_string(flyi_bytes *strings, const char *text, uint32_t *offset) {
@@ -129,7 +130,7 @@ fly_status flyi_image_write(const flyi_image *image, flyi_bytes *out, fly_error 
   return flyi_no_memory(error);
 }
 
-/* ---- reading ---------------------------------------------------------------------------------------------------------- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 static fly_status damaged(fly_error *error, const char *what) {
   return flyi_fail(error, FLY_ERROR_IMAGE, "damaged image: %s", what);

@@ -1,5 +1,5 @@
-/* kernel_image.c: kernels as bytes. The code of a kernel is its mask's image; the image says beside it for which element type,
- * dimensions and vector level the kernel was made. */
+/* kernel_image.c: kernels as bytes. The code of a kernel is its mask's image; the image says beside it for which
+ * element type, dimensions and vector level the kernel was made. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,9 +1,9 @@
-/* loader.c: maps a mask's object file into the process, without LLVM. Input: a relocatable ELF64 object for x86-64 as emit.c
- * makes it (System V gABI and x86-64 psABI). Output: its function FLYI_TILE_SYMBOL.
+/* loader.c: maps a mask's object file into the process, without LLVM. Input: a relocatable ELF64 object for x86-64 as
+ * emit.c makes it (System V gABI and x86-64 psABI). Output: its function FLYI_TILE_SYMBOL.
  *
- * Our own objects are small and of few shapes: code and constants, references relative to the program counter, and calls of
- * memcpy and the like. Everything else is an error, and no number of the file is used before it is checked. Pages are
- * writable while they are filled, and then executable or readable, never both writable and executable. */
+ * Our own objects are small and of few shapes: code and constants, references relative to the program counter, and
+ * calls of memcpy and the like. Everything else is an error, and no number of the file is used before it is checked.
+ * Pages are writable while they are filled, and then executable or readable, never both writable and executable. */
 #include <elf.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +41,7 @@ static fly_status bad(fly_error *error, const char *what) {
   return flyi_fail(error, FLY_ERROR_IMAGE, "the mask's code is damaged: %s", what);
 }
 
-/* ---- the file's parts ------------------------------------------------------------------------------------------------- */
+/* ---- the file's parts -------------------------------------------------------------------------------------------- */
 
 static bool inside(const object *o, uint64_t offset, uint64_t size) {
   return offset <= o->size && size <= o->size - offset;
@@ -87,7 +87,7 @@ static bool read_symbol(const object *o, size_t index, Elf64_Sym *symbol, const 
   return true;
 }
 
-/* ---- layout ----------------------------------------------------------------------------------------------------------- */
+/* ---- layout ------------------------------------------------------------------------------------------------------ */
 
 /* Unwind tables are left out: no exception passes through a mask. */
 static bool is_loaded(const Elf64_Shdr *s) {
@@ -142,7 +142,7 @@ static fly_status map_sections(object *o, fly_error *error) {
   return FLY_OK;
 }
 
-/* ---- relocation ------------------------------------------------------------------------------------------------------- */
+/* ---- relocation -------------------------------------------------------------------------------------------------- */
 
 /* Where a symbol lies in the mapping. */
 static fly_status resolve(const object *o, uint32_t index, uint64_t *offset, fly_error *error) {
@@ -216,7 +216,7 @@ static fly_status find_entry(const object *o, uint64_t *offset, fly_error *error
   return bad(error, "no entry");
 }
 
-/* ---- the whole -------------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 static void unload(flyi_code *code) {
   munmap(code->handle, code->size);

@@ -7,7 +7,7 @@
 
 #include "runtime.h"
 
-/* ---- masks ------------------------------------------------------------------------------------------------------------ */
+/* ---- masks ------------------------------------------------------------------------------------------------------- */
 
 static void decode_value(const flyi_parameter *parameter, fly_parameter_info *info) {
   info->name = parameter->name;
@@ -97,7 +97,7 @@ void fly_mask_release(fly_mask **slot) {
 
 const fly_mask_info *fly_mask_get_info(const fly_mask *mask) { return mask ? &mask->info : NULL; }
 
-/* ---- values of parameters --------------------------------------------------------------------------------------------- */
+/* ---- values of parameters ---------------------------------------------------------------------------------------- */
 
 typedef struct range {
   int64_t low;
@@ -164,7 +164,7 @@ fly_status flyi_parameter_slot(const flyi_parameter *parameter, const fly_arg *a
   return FLY_OK;
 }
 
-/* ---- bound masks ------------------------------------------------------------------------------------------------------ */
+/* ---- bound masks ------------------------------------------------------------------------------------------------- */
 
 static void free_bound(fly_bound *bound) {
   if (bound->buffers)
@@ -235,7 +235,8 @@ static fly_status bind_arg(fly_bound *bound, const fly_arg *arg, bool *given, fl
   return bind_buffer(&image->buffers[i], arg, &bound->buffers[i], error);
 }
 
-/* The buffers' slots, and the hash of what the bound mask means: the slots hold pointers, so contents are hashed instead. */
+/* The buffers' slots, and the hash of what the bound mask means: the slots hold pointers, so contents are hashed
+ * instead. */
 static fly_status finish(fly_bound *bound, fly_error *error) {
   const flyi_image *image = &bound->mask->image;
   size_t count = 1 + image->buffer_count, bytes = count * sizeof(flyi_hash);

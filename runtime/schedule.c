@@ -1,28 +1,18 @@
-/* schedule.c: how a call is spread over threads and memory. Input: a checked call and its map. Output: the phases' groups, the
- * blocks of keys to pack, and the blocks of queries in an order that ends evenly.
+/* schedule.c: how a call is spread over threads and memory. Input: a checked call and its map. Output: the phases'
+ * groups, the blocks of keys to pack, and the blocks of queries in an order that ends evenly.
  *
  * Workspace, with n = keys of the longest entry rounded up to 64, m = queries likewise, D and DV padded (launch.h):
  *
- *     groups a phase * (4 n (D + DV) + n / 8 + m / 8 * heads a group)  +  workers * (512 (D + DV) + 11 KiB)     bytes, about
+ *     groups a phase * (4 n (D + DV) + n / 8 + m / 8 * heads a group)  +  workers * (512 (D + DV) + 11 KiB)   bytes
  *
  * A phase has as many groups as fit in 2 MiB a worker, what a core's own cache roughly keeps, and at least one. */
 #include "call.h"
 
-enum { WORKER_BYTES = 2 << 20, WORKER_PRODUCTS = 1 << 22 /* 30 us or so */, COST_CLASSES = 64 };
+enum { WORKER_BYTES = 2 << 20, COST_CLASSES = 64 };
 
 static int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
-
-/* V is read in place where packing would copy it as it is: whole vectors, aligned (loads that straddle cache lines cost the
- * product 5 %), and rows side by side (rows a power of two apart would meet in the same sets of the cache). */
-static bool values_in_place(const fly_attention *c, int lanes) {
-  const fly_kernel_desc *d = &c->kernel->desc;
-  return d->type == FLY_F32 && d->value_dim % lanes == 0 && c->v.stride[2] == d->value_dim && !c->geometry.kv_rows.rows &&
-         (uintptr_t)c->v.data % (4 * lanes) == 0 && c->v.stride[0] % lanes == 0 && c->v.stride[1] % lanes == 0;
-}
-
-/* ---- sizes ---------------------------------------------------------------------------------------------------------------- */
+/* ---- sizes ----------------------------------------------------------------------------------------------------- */
 
 /* Cuts the workspace, or only measures it where s->k is to stay null. */
 static int64_t carve(int64_t *used, int64_t bytes) {
@@ -46,28 +36,22 @@ void flyi_schedule_place(flyi_schedule *s, void *workspace) {
   s->scratch = base + scratch;
 }
 
-/* How many workers a call can keep busy: so many items, or fewer where waking a thread would cost more than it does. */
-static int64_t worth_sharing(const flyi_call *call, int64_t items) {
-  const fly_kernel_desc *d = &call->c.kernel->desc;
-  double pairs = (double)call->c.geometry.batch * (double)call->c.geometry.heads * (double)call->domain.max_q *
-                 (double)call->domain.max_kv, products = pairs * (d->head_dim + d->value_dim);
-  return products / WORKER_PRODUCTS < (double)items ? 1 + (int64_t)(products / WORKER_PRODUCTS) : items;
-}
-
 void flyi_schedule_plan(flyi_schedule *s, const flyi_call *call) {
   const fly_attention *c = &call->c;
   const fly_kernel_desc *d = &c->kernel->desc;
   *s = (flyi_schedule){.call = call, .code = flyi_forward_code_of(c->kernel->isa)};
   s->threads = (flyi_threads){c->threads, c->parallel_for, c->parallel_user};
-  int64_t own = c->geometry.kv_rows.stride_head != 0, heads = c->geometry.heads;
-  s->group_heads = own || !heads ? 1 : heads / call->kv_heads;
-  s->groups = c->geometry.batch * (heads / s->group_heads);
-  s->query_blocks = round_up(call->domain.max_q, FLYI_BLOCK) / FLYI_BLOCK;
-  s->key_blocks = round_up(call->domain.max_kv, FLYI_BLOCK) / FLYI_BLOCK;
-  s->workers = flyi_worker_count(&s->threads, worth_sharing(call, s->groups * s->group_heads * s->query_blocks));
+  s->group_heads = flyi_group_heads(call);
+  s->groups = c->geometry.batch * (c->geometry.heads / s->group_heads);
+  s->query_blocks = flyi_blocks(call->domain.max_q);
+  s->key_blocks = flyi_blocks(call->domain.max_kv);
+  int64_t items = s->groups * s->group_heads * s->query_blocks;
+  s->workers = flyi_worker_count(&s->threads, flyi_worth_sharing(call, d->head_dim + d->value_dim, items));
   s->threads.limit = s->workers; /* fixed for the call, whatever OpenMP's default becomes */
   s->k_floats = round_up(d->head_dim, 4) * FLYI_BLOCK;
-  s->v_floats = values_in_place(c, s->code->lanes) ? 0 : round_up(d->value_dim, s->code->lanes) * FLYI_BLOCK;
+  s->v_floats = flyi_in_place(&c->v, &c->geometry.kv_rows, s->code->lanes)
+                    ? 0
+                    : round_up(d->value_dim, s->code->lanes) * FLYI_BLOCK;
   s->scratch_bytes = round_up(s->code->scratch_size(d->head_dim, d->value_dim), 64);
   int64_t group_bytes = s->key_blocks * (s->k_floats + s->v_floats) * 4, budget = (int64_t)s->workers * WORKER_BYTES;
   s->phase_groups = group_bytes ? budget / group_bytes : s->groups;
@@ -76,20 +60,18 @@ void flyi_schedule_plan(flyi_schedule *s, const flyi_call *call) {
   flyi_schedule_place(s, NULL);
 }
 
-/* Items of 128 queries read keys from memory half as often as those of 64, as long as there are enough of them to share. */
+/* Items of 128 queries read keys from memory half as often as those of 64, as long as there are enough of them to
+ * share. */
 void flyi_schedule_use_map(flyi_schedule *s, const fly_map *map) {
   int64_t large = s->groups * s->group_heads * ((s->query_blocks + 1) / 2);
   s->map = map;
-  s->item_queries = map->info.tile_q % FLYI_ITEM_QUERIES == 0 && large >= 4 * s->workers ? FLYI_ITEM_QUERIES : FLYI_BLOCK;
+  s->item_queries = map->info.tile_q % FLYI_ITEM_QUERIES == 0 && large >= 4 * s->workers ? FLYI_ITEM_QUERIES
+                                                                                         : FLYI_BLOCK;
 }
 
-/* ---- groups --------------------------------------------------------------------------------------------------------------- */
+/* ---- groups ---------------------------------------------------------------------------------------------------- */
 
-flyi_group flyi_schedule_of(const flyi_schedule *s, int64_t g) {
-  int64_t heads = s->call->c.geometry.heads, each = heads / s->group_heads;
-  int64_t h = g % each * s->group_heads;
-  return (flyi_group){g / each, h, h / (heads / s->call->kv_heads)};
-}
+flyi_group flyi_schedule_of(const flyi_schedule *s, int64_t g) { return flyi_group_of(s->call, s->group_heads, g); }
 
 int64_t flyi_schedule_runs(const flyi_schedule *s, int64_t b, int64_t h, int64_t query, const fly_run **runs) {
   int64_t row = query / s->map->info.tile_q;
@@ -109,7 +91,8 @@ static int class_of(int64_t cost, int64_t most) {
   return (int)((most - cost) * (COST_CLASSES - 1) / (most ? most : 1));
 }
 
-/* Counting sort by falling cost, stable, so that neighbours with equal costs stay together and share keys in the cache. */
+/* Counting sort by falling cost, stable, so that neighbours with equal costs stay together and share keys in the
+ * cache. */
 static void order_items(const flyi_schedule *s, flyi_group group, int64_t each, flyi_item *items) {
   int64_t most = 0, start[COST_CLASSES + 1] = {0};
   for (int64_t h = 0; h < s->group_heads; h++)
@@ -125,7 +108,8 @@ static void order_items(const flyi_schedule *s, flyi_group group, int64_t each, 
       items[start[class_of(cost_of(s, group.b, group.h + h, i), most)]++] = (flyi_item){(int32_t)h, (int32_t)i};
 }
 
-static void mark_needed(const flyi_schedule *s, flyi_group group, int64_t queries, int64_t key_blocks, int32_t *needed) {
+static void mark_needed(const flyi_schedule *s, flyi_group group, int64_t queries, int64_t key_blocks,
+                        int32_t *needed) {
   int64_t wide = s->map->info.tile_kv / FLYI_BLOCK;
   int64_t planes = s->map->info.heads == 1 ? 1 : s->group_heads;
   for (int64_t i = 0; i <= key_blocks; i++) needed[i] = 0;
@@ -134,8 +118,8 @@ static void mark_needed(const flyi_schedule *s, flyi_group group, int64_t querie
       const fly_run *runs;
       int64_t count = flyi_schedule_runs(s, group.b, group.h + h, query, &runs);
       for (int64_t i = 0; i < count; i++) { /* where runs begin and end, to be summed */
-        needed[min64(runs[i].first * wide, key_blocks)]++;
-        needed[min64(((int64_t)runs[i].first + runs[i].count) * wide, key_blocks)]--;
+        needed[flyi_min64(runs[i].first * wide, key_blocks)]++;
+        needed[flyi_min64(((int64_t)runs[i].first + runs[i].count) * wide, key_blocks)]--;
       }
     }
   for (int64_t i = 1; i < key_blocks; i++) needed[i] += needed[i - 1];
@@ -145,7 +129,7 @@ void flyi_schedule_group(flyi_schedule *s, int64_t g) {
   const fly_geometry *geometry = &s->call->c.geometry;
   flyi_group group = flyi_schedule_of(s, s->first + g);
   int64_t queries = flyi_len_q(geometry, group.b), each = (queries + s->item_queries - 1) / s->item_queries;
-  int64_t key_blocks = round_up(flyi_len_kv(geometry, group.b), FLYI_BLOCK) / FLYI_BLOCK;
+  int64_t key_blocks = flyi_blocks(flyi_len_kv(geometry, group.b));
   mark_needed(s, group, queries, key_blocks, s->needed + g * (s->key_blocks + 1));
   order_items(s, group, each, s->items + g * s->group_heads * s->query_blocks);
   s->item_start[g] = each * s->group_heads;

@@ -15,8 +15,8 @@ static void swap(int32_t *a, int32_t *b) {
   *a = *b, *b = t;
 }
 
-static flyi_node binary(flyi_node_op op, int width, int32_t a, int32_t b) {
-  return (flyi_node){.op = op, .width = (uint8_t)width, .a = a, .b = b};
+static flyi_node make(flyi_node_op op, int width, int32_t a, int32_t b, int32_t c) {
+  return (flyi_node){.op = (uint8_t)op, .width = (uint8_t)width, .a = a, .b = b, .c = c};
 }
 
 /* ---- affine nodes ------------------------------------------------------------------------------------------------ */
@@ -26,6 +26,12 @@ typedef struct affine {
 } affine;
 
 static affine affine_of(const flyi_nodes *n, int32_t a) { return (affine){at(n, a)->q, at(n, a)->kv, at(n, a)->k}; }
+
+static flyi_node affine_node(flyi_node_op op, int width, affine f) {
+  flyi_node node = make(op, width, 0, 0, 0);
+  node.q = (int64_t)f.q, node.kv = (int64_t)f.kv, node.k = (int64_t)f.k;
+  return node;
+}
 
 static affine combine(affine x, affine y, int sign) {
   return (affine){x.q + sign * y.q, x.kv + sign * y.kv, x.k + sign * y.k};
@@ -55,10 +61,7 @@ static bool affine_range(const flyi_nodes *n, affine f, flyi_interval *range) {
 static int32_t try_affine(flyi_nodes *n, int width, affine f) {
   flyi_interval range;
   if (!affine_range(n, f, &range) || !flyi_fits(width, range)) return 0;
-  return flyi_node_intern(
-      n,
-      (flyi_node){
-          .op = FLYI_NODE_AFFINE, .width = (uint8_t)width, .q = (int64_t)f.q, .kv = (int64_t)f.kv, .k = (int64_t)f.k});
+  return flyi_node_intern(n, affine_node(FLYI_NODE_AFFINE, width, f));
 }
 
 int32_t flyi_node_affine(flyi_nodes *n, int width, int64_t q, int64_t kv, int64_t k) {
@@ -162,7 +165,7 @@ int32_t flyi_node_binary(flyi_nodes *n, flyi_node_op op, int width, int32_t a, i
   if (op == FLYI_NODE_SDIV && not_negative(n, a) && is_constant(n, b) && power_of_two(at(n, b)->k))
     op = FLYI_NODE_ASHR, b = flyi_node_constant(n, width, __builtin_ctzll((uint64_t)at(n, b)->k));
   if ((node = rounding(n, op, width, a, b))) return node;
-  return n->failed ? 0 : flyi_node_intern(n, binary(op, width, a, b));
+  return n->failed ? 0 : flyi_node_intern(n, make(op, width, a, b, 0));
 }
 
 int32_t flyi_node_unary(flyi_nodes *n, flyi_node_op op, int width, int32_t a) {
@@ -170,7 +173,7 @@ int32_t flyi_node_unary(flyi_nodes *n, flyi_node_op op, int width, int32_t a) {
   if (op == FLYI_NODE_ABS && not_negative(n, a)) return a;
   if (op == FLYI_NODE_ABS && n->range[a].hi <= 0)
     return flyi_node_binary(n, FLYI_NODE_SUB, width, flyi_node_constant(n, width, 0), a);
-  return flyi_node_intern(n, (flyi_node){.op = op, .width = (uint8_t)width, .a = a});
+  return flyi_node_intern(n, make(op, width, a, 0, 0));
 }
 
 int32_t flyi_node_convert(flyi_nodes *n, flyi_node_op op, int width, int from, int32_t a) {
@@ -190,11 +193,7 @@ static int32_t compare_affine(flyi_nodes *n, flyi_node_op op, int32_t a, int32_t
   if (!is_affine(n, a) || !is_affine(n, b)) return 0;
   affine d = combine(affine_of(n, a), affine_of(n, b), -1);
   if (!affine_range(n, d, &range)) return 0;
-  return flyi_node_intern(n, (flyi_node){.op = op == FLYI_NODE_LESS ? FLYI_NODE_NEGATIVE : FLYI_NODE_ZERO,
-                                         .width = 1,
-                                         .q = (int64_t)d.q,
-                                         .kv = (int64_t)d.kv,
-                                         .k = (int64_t)d.k});
+  return flyi_node_intern(n, affine_node(op == FLYI_NODE_LESS ? FLYI_NODE_NEGATIVE : FLYI_NODE_ZERO, 1, d));
 }
 
 /* Unsigned a < b where one side is a constant that is not negative: 0 <= a && a < b. */
@@ -216,7 +215,7 @@ int32_t flyi_node_compare(flyi_nodes *n, flyi_node_op op, int from, int32_t a, i
   if (op == FLYI_NODE_EQUAL && a > b) swap(&a, &b);
   int32_t node = op == FLYI_NODE_BELOW ? range_check(n, from, a, b) : compare_affine(n, op, a, b);
   if (node || n->failed) return node;
-  flyi_node i = binary(op, 1, a, b);
+  flyi_node i = make(op, 1, a, b, 0);
   i.from = (uint8_t)from;
   return flyi_node_intern(n, i);
 }
@@ -241,7 +240,7 @@ int32_t flyi_node_not(flyi_nodes *n, int32_t a) {
     i.negate = !i.negate;
     break;
   default:
-    i = (flyi_node){.op = FLYI_NODE_NOT, .width = 1, .a = a};
+    i = make(FLYI_NODE_NOT, 1, a, 0, 0);
   }
   return flyi_node_intern(n, i);
 }
@@ -268,7 +267,7 @@ int32_t flyi_node_and(flyi_nodes *n, int32_t a, int32_t b) {
   if (has_operand(n, b, FLYI_NODE_AND, a) || has_operand(n, a, FLYI_NODE_OR, b)) return b;
   if (flyi_node_not(n, a) == b) return flyi_node_constant(n, 1, 0);
   if (a > b) swap(&a, &b);
-  return flyi_node_intern(n, binary(FLYI_NODE_AND, 1, a, b));
+  return flyi_node_intern(n, make(FLYI_NODE_AND, 1, a, b, 0));
 }
 
 int32_t flyi_node_or(flyi_nodes *n, int32_t a, int32_t b) {
@@ -281,7 +280,7 @@ int32_t flyi_node_or(flyi_nodes *n, int32_t a, int32_t b) {
   if (flyi_node_not(n, a) == b) return flyi_node_constant(n, 1, 1);
   if (forks(n, a, b, &p, &c)) return p; /* what joins again is as certain as it was before */
   if (a > b) swap(&a, &b);
-  return n->failed ? 0 : flyi_node_intern(n, binary(FLYI_NODE_OR, 1, a, b));
+  return n->failed ? 0 : flyi_node_intern(n, make(FLYI_NODE_OR, 1, a, b, 0));
 }
 
 int32_t flyi_node_select(flyi_nodes *n, int width, int32_t condition, int32_t yes, int32_t no) {
@@ -296,8 +295,7 @@ int32_t flyi_node_select(flyi_nodes *n, int width, int32_t condition, int32_t ye
     return at(n, yes)->k ? flyi_node_or(n, condition, no) : flyi_node_and(n, flyi_node_not(n, condition), no);
   if (width == 1 && is_constant(n, no))
     return at(n, no)->k ? flyi_node_or(n, flyi_node_not(n, condition), yes) : flyi_node_and(n, condition, yes);
-  return flyi_node_intern(
-      n, (flyi_node){.op = FLYI_NODE_SELECT, .width = (uint8_t)width, .a = condition, .b = yes, .c = no});
+  return flyi_node_intern(n, make(FLYI_NODE_SELECT, width, condition, yes, no));
 }
 
 int32_t flyi_node_join(flyi_nodes *n, int width, const int32_t *pairs, int32_t count) {
@@ -360,10 +358,8 @@ int32_t flyi_node_load(flyi_nodes *n, flyi_pyramid *array, int32_t index) {
   if (split_index(n, array, index, &u, &v, &columns)) {
     const flyi_mip *mip = flyi_pyramid_mip(array, columns);
     if (!mip) return n->failed = true, 0;
-    return flyi_node_intern(
-        n, (flyi_node){.op = FLYI_NODE_LOAD_BOX, .width = (uint8_t)width, .a = u, .b = v, .c = flyi_nodes_mip(n, mip)});
+    return flyi_node_intern(n, make(FLYI_NODE_LOAD_BOX, width, u, v, flyi_nodes_mip(n, mip)));
   }
   if (n->failed || (!is_constant(n, index) && !flyi_pyramid_ranges(array))) return n->failed = true, 0;
-  return flyi_node_intern(
-      n, (flyi_node){.op = FLYI_NODE_LOAD, .width = (uint8_t)width, .a = index, .c = flyi_nodes_array(n, array)});
+  return flyi_node_intern(n, make(FLYI_NODE_LOAD, width, index, 0, flyi_nodes_array(n, array)));
 }

@@ -5,6 +5,11 @@ flymask_test(map)
 flymask_test(map_soundness)
 flymask_test(map_fuzz)
 
+# The analysis is asked directly, through LLVM's C interface.
+execute_process(COMMAND ${LLVM_CONFIG} --includedir OUTPUT_VARIABLE ANALYZE_HEADERS OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+flymask_test(analyze LIBRARIES ${LLVM_LIBRARY})
+target_include_directories(test_analyze SYSTEM PRIVATE ${ANALYZE_HEADERS})
+
 # Longer, and from other seeds: flymask_fuzz(label seconds seed)
 function(flymask_fuzz label seconds seed)
   add_test(NAME map_fuzz_${label} COMMAND test_map_fuzz)

@@ -2,3 +2,9 @@
 set(SA_SCENE sa/scene.c)
 flymask_test(merge)
 flymask_test(stochastic SOURCES ${SA_SCENE} LIBRARIES test_cli_files)
+flymask_test(gated SOURCES ${SA_SCENE} LIBRARIES test_cli_files)
+
+# What the mechanisms cost: ninja bench_mechanisms
+add_executable(bench_mechanisms EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/mechanisms.c)
+target_compile_definitions(bench_mechanisms PRIVATE _GNU_SOURCE FLYMASK_SOURCE="${PROJECT_SOURCE_DIR}")
+target_link_libraries(bench_mechanisms PRIVATE flymask_static)

@@ -1,12 +1,12 @@
-/* Arithmetic in a compiled mask is total and means what flymask/mask.h's table says: on every vector level, with both loaders,
- * against values worked out here in wider integers. */
+/* Arithmetic in a compiled mask is total and means what flymask/mask.h's table says: on every vector level, with
+ * both loaders, against values worked out here in wider integers. */
 #include "compiled.h"
 
 #include <inttypes.h>
 
 enum { N = FLYI_BLOCK };
 
-/* ---- integer operators: bit h of the result for x[q] and y[kv], operator b --------------------------------------------- */
+/* ---- integer operators: bit h of the result for x[q] and y[kv], operator b --------------------------------------- */
 
 __extension__ typedef __int128 wide;
 __extension__ typedef unsigned __int128 unsigned_wide;
@@ -137,7 +137,7 @@ START_TEST(integer_operators_are_total) {
 }
 END_TEST
 
-/* ---- one operator alone: nothing but it in the code -------------------------------------------------------------------- */
+/* ---- one operator alone: nothing but it in the code -------------------------------------------------------------- */
 
 START_TEST(division_alone_is_total) {
   static const struct {
@@ -175,7 +175,7 @@ START_TEST(division_alone_is_total) {
 }
 END_TEST
 
-/* ---- floats ------------------------------------------------------------------------------------------------------------ */
+/* ---- floats ------------------------------------------------------------------------------------------------------ */
 
 static int64_t saturate(double x, double low, double high, int64_t least, int64_t most) {
   return isnan(x) ? 0 : x <= low ? least : x >= high ? most : (int64_t)x;

@@ -1,5 +1,6 @@
-/* Attention on real inputs: the carried sample against our own float64 reference, in every type; and, where FLYMASK_TEST_DATA
- * names a larger set (.npy files layer14_q, _k, _v, perm and NAME_out, NAME_lse), against the references that come with it. */
+/* Attention on real inputs: the carried sample against our own float64 reference, in every type; and, where
+ * FLYMASK_TEST_DATA names a larger set (.npy files layer14_q, _k, _v, perm and NAME_out, NAME_lse), against the
+ * references that come with it. */
 #include "support/call_case.h"
 
 enum { HEADS = 9, KV_HEADS = 3, TOKENS = 2048, SAMPLE_TOKENS = 1024, DIM = 64 };
@@ -15,7 +16,7 @@ static const struct reference {
     {"sa128", "stochastic", {"left", "right"}, {128, 128}, true},
 };
 
-/* ---- .npy files, version 1, little-endian, C order ------------------------------------------------------------------- */
+/* ---- .npy files, version 1, little-endian, C order ------------------------------------------------------------- */
 
 static void *read_npy(const char *folder, const char *name, const char *type, size_t count, size_t size) {
   char path[1024], header[512];
@@ -43,7 +44,7 @@ static float *read_halves(const char *folder, const char *name, size_t count) {
   return out;
 }
 
-/* ---- the call -------------------------------------------------------------------------------------------------------- */
+/* ---- the call -------------------------------------------------------------------------------------------------- */
 
 typedef struct inputs {
   int64_t tokens;
@@ -141,7 +142,7 @@ START_TEST(f32_agrees_with_the_references) {
 }
 END_TEST
 
-/* ---- the sample, against our own reference, on some rows --------------------------------------------------------------- */
+/* ---- the sample, against our own reference, on some rows ------------------------------------------------------- */
 
 typedef struct token_mask {
   const struct reference *reference;

@@ -1,4 +1,5 @@
-/* Every misuse of the forward call and of kernels is refused before anything is written, and the message names the argument. */
+/* Every misuse of the forward call and of kernels is refused before anything is written, and the message names the
+ * argument. */
 #include "support/call_case.h"
 
 static int32_t bad_rows[200], cu_a[3] = {0, 30, 60}, cu_b[3] = {0, 40, 70};
@@ -6,7 +7,7 @@ static fly_bound other_bound;
 static fly_mask other_mask;
 static char room[1 << 16] __attribute__((aligned(64)));
 
-/* ---- ways to spoil a good call: batch 2, 4 heads on 2, 60 queries on 70 keys, f32, D 16, DV 24 --------------------------- */
+/* ---- ways to spoil a good call: batch 2, 4 heads on 2, 60 queries on 70 keys, f32, D 16, DV 24 ----------------- */
 
 static void no_size(fly_attention *c) { c->size = 0; }
 static void no_kernel(fly_attention *c) { c->kernel = NULL; }
@@ -85,34 +86,72 @@ static const struct {
   void (*spoil)(fly_attention *call);
   const char *says;
 } misuses[] = {
-    {no_size, "call.size"}, {no_kernel, "kernel is NULL"}, {no_bound, "bound is NULL"}, {foreign_bound, "other.c"},
-    {other_values, "map was built for another mask"}, {no_q, "q.data is NULL"}, {no_k, "k.data is NULL"},
-    {no_v, "v.data is NULL"}, {no_out, "out.data is NULL"}, {q_type, "q.type is f16, wanted f32"},
-    {v_type, "v.type is bf16, wanted f32"}, {lse_type, "lse.type is f16, wanted f32"}, {q_dim, "q.shape[3] is 15, wanted 16"},
-    {k_dim, "k.shape[3] is 24, wanted 16"}, {v_dim, "v.shape[3] is 16, wanted 24"}, {out_dim, "out.shape[3]"},
-    {lse_dim, "lse.shape[3] is 2, wanted 1"}, {k_stride, "k.stride[3] is 2"}, {negative_stride, "v.stride[2] is -24"},
-    {negative_shape, "k.shape[2] is -1"}, {huge_stride, "q: shape and strides"}, {odd_pointer, "q.data is not aligned"},
-    {out_broadcast, "out: strides"}, {lse_broadcast, "lse: strides"}, {out_rows_meet, "out: strides"},
-    {q_batch, "q.shape[0] is 1"}, {k_batch, "k.shape[0] is 1"}, {q_heads, "q.shape[1] is 3"}, {out_heads, "out.shape[1] is 3"},
-    {kv_heads, "v.shape[1] is 1"}, {undivided, "q has 4 heads, k and v 3"}, {no_kv_heads, "q has 4 heads, k and v 0"},
-    {lse_rows, "lse.shape[2] is 59"}, {q_short, "the call has 60 query rows, but q has 59"},
-    {k_short, "the call has 70 key rows, but k has 69"}, {v_short, "the call has 70 key rows, but v has 69"},
-    {out_short, "the call has 60 query rows, but out has 59"}, {negative_length, "-5"},
-    {other_length, "map was built for another geometry"}, {other_offset, "map was built for another geometry"},
-    {huge_offset, "q_offset"}, {half_ragged, "cu_seqlens_kv is NULL"}, {ragged_batch, "with cu_seqlens it must be 1"},
-    {ragged_no_batch, "geometry.batch is 0"}, {q_row_large, "q_rows: row 5 of (batch 0, head 0) is 60, but q has 60 rows"},
-    {q_row_negative, "q_rows: row 5"}, {kv_row_large, "kv_rows: row 5 of (batch 0, head 0) is 70, but k has 70 rows"},
-    {out_row_large, "out_rows: row 5 of (batch 0, head 0) is 60, but out has 60 rows"}, {out_row_negative, "out_rows: row 5"},
+    {no_size, "call.size"},
+    {no_kernel, "kernel is NULL"},
+    {no_bound, "bound is NULL"},
+    {foreign_bound, "other.c"},
+    {other_values, "map was built for another mask"},
+    {no_q, "q.data is NULL"},
+    {no_k, "k.data is NULL"},
+    {no_v, "v.data is NULL"},
+    {no_out, "out.data is NULL"},
+    {q_type, "q.type is f16, wanted f32"},
+    {v_type, "v.type is bf16, wanted f32"},
+    {lse_type, "lse.type is f16, wanted f32"},
+    {q_dim, "q.shape[3] is 15, wanted 16"},
+    {k_dim, "k.shape[3] is 24, wanted 16"},
+    {v_dim, "v.shape[3] is 16, wanted 24"},
+    {out_dim, "out.shape[3]"},
+    {lse_dim, "lse.shape[3] is 2, wanted 1"},
+    {k_stride, "k.stride[3] is 2"},
+    {negative_stride, "v.stride[2] is -24"},
+    {negative_shape, "k.shape[2] is -1"},
+    {huge_stride, "q: shape and strides"},
+    {odd_pointer, "q.data is not aligned"},
+    {out_broadcast, "out: strides"},
+    {lse_broadcast, "lse: strides"},
+    {out_rows_meet, "out: strides"},
+    {q_batch, "q.shape[0] is 1"},
+    {k_batch, "k.shape[0] is 1"},
+    {q_heads, "q.shape[1] is 3"},
+    {out_heads, "out.shape[1] is 3"},
+    {kv_heads, "v.shape[1] is 1"},
+    {undivided, "q has 4 heads, k and v 3"},
+    {no_kv_heads, "q has 4 heads, k and v 0"},
+    {lse_rows, "lse.shape[2] is 59"},
+    {q_short, "the call has 60 query rows, but q has 59"},
+    {k_short, "the call has 70 key rows, but k has 69"},
+    {v_short, "the call has 70 key rows, but v has 69"},
+    {out_short, "the call has 60 query rows, but out has 59"},
+    {negative_length, "-5"},
+    {other_length, "map was built for another geometry"},
+    {other_offset, "map was built for another geometry"},
+    {huge_offset, "q_offset"},
+    {half_ragged, "cu_seqlens_kv is NULL"},
+    {ragged_batch, "with cu_seqlens it must be 1"},
+    {ragged_no_batch, "geometry.batch is 0"},
+    {q_row_large, "q_rows: row 5 of (batch 0, head 0) is 60, but q has 60 rows"},
+    {q_row_negative, "q_rows: row 5"},
+    {kv_row_large, "kv_rows: row 5 of (batch 0, head 0) is 70, but k has 70 rows"},
+    {out_row_large, "out_rows: row 5 of (batch 0, head 0) is 60, but out has 60 rows"},
+    {out_row_negative, "out_rows: row 5"},
     {out_row_twice, "out_rows: row 6 of (batch 0, head 0) is 6 for the second time"},
-    {q_row_twice, "q_rows (as out_rows is not given): row 6"}, {out_rows_stride, "out_rows: strides"},
-    {other_rows, "map was built for another geometry"}, {scale_nan, "scale is not finite"},
-    {negative_threads, "threads is -1"}, {out_is_q, "out and q share memory"}, {lse_in_v, "lse and v share memory"},
-    {lse_in_k, "lse and k share memory"}, {lse_in_out, "out and lse share memory"},
-    {odd_workspace, "workspace is not aligned"}, {small_workspace, "workspace_size is 640: the call needs"},
+    {q_row_twice, "q_rows (as out_rows is not given): row 6"},
+    {out_rows_stride, "out_rows: strides"},
+    {other_rows, "map was built for another geometry"},
+    {scale_nan, "scale is not finite"},
+    {negative_threads, "threads is -1"},
+    {out_is_q, "out and q share memory"},
+    {lse_in_v, "lse and v share memory"},
+    {lse_in_k, "lse and k share memory"},
+    {lse_in_out, "out and lse share memory"},
+    {odd_workspace, "workspace is not aligned"},
+    {small_workspace, "workspace_size is 640: the call needs"},
 };
 enum { MISUSES = sizeof misuses / sizeof misuses[0] };
 
-static const call_spec good = {.dim = 16, .value_dim = 24, .batch = 2, .heads = 4, .kv_heads = 2, .len_q = 60, .len_kv = 70};
+static const call_spec good = {
+    .dim = 16, .value_dim = 24, .batch = 2, .heads = 4, .kv_heads = 2, .len_q = 60, .len_kv = 70};
 
 START_TEST(misuse_is_refused_by_name) {
   call_case t;
@@ -122,7 +161,8 @@ START_TEST(misuse_is_refused_by_name) {
   misuses[_i].spoil(&call);
   ck_assert_int_eq(fly_attention_forward(&call, &error), FLY_ERROR_ARGUMENT);
   ck_assert_int_eq(error.status, FLY_ERROR_ARGUMENT);
-  ck_assert_msg(strstr(error.message, misuses[_i].says) != NULL, "says '%s', wanted '%s'", error.message, misuses[_i].says);
+  ck_assert_msg(strstr(error.message, misuses[_i].says) != NULL, "says '%s', wanted '%s'", error.message,
+                misuses[_i].says);
   ck_assert_int_eq(fly_attention_forward(&call, NULL), FLY_ERROR_ARGUMENT); /* error may be NULL */
   for (int64_t r = 0; r < 60; r++) ck_assert(oracle_get(&t.call.out, 1, 3, r, 23) == CALL_UNTOUCHED);
   call_free(&t);
@@ -204,7 +244,7 @@ START_TEST(failed_allocations_are_reported) {
 }
 END_TEST
 
-/* ---- kernels -------------------------------------------------------------------------------------------------------- */
+/* ---- kernels --------------------------------------------------------------------------------------------------- */
 
 static void refuse_kernel(fly_kernel_desc desc, fly_status status, const char *says) {
   fly_mask mask = {.references = 1, .image = {.name = "m.c", .target = "x86-64"}};

@@ -1,6 +1,6 @@
-/* The masks of masks/, through forward attention, against the oracle with the same masks compiled as ordinary C: once as a
- * user runs them (compiled, analysed, the map built for the call), and once with the tile template compiled natively around
- * them, which the sanitizers can see. */
+/* The masks of masks/, through forward attention, against the oracle with the same masks compiled as ordinary C: once
+ * as a user runs them (compiled, analysed, the map built for the call), and once with the tile template compiled
+ * natively around them, which the sanitizers can see. */
 #include <dlfcn.h>
 
 #include "support/call_case.h"
@@ -34,14 +34,23 @@ static const int32_t cu_q[] = {0, 100, 101, 101, 330}, cu_kv[] = {0, 129, 131, 2
 /* Lengths of whole blocks first: a mask that is ordinary C reads buffers and row maps beyond them unclamped. */
 static const call_spec specs[] = {
     {.dim = 32, .len_q = 256, .len_kv = 256, .heads = 2, .kv_heads = 1, .q_rows = 1, .kv_rows = 1},
-    {.type = FLY_F16, .dim = 16, .value_dim = 24, .batch = 2, .heads = 2, .len_q = 128, .len_kv = 320, .q_offset = 192,
-     .q_rows = 2, .kv_rows = 2, .out_rows = 1},
+    {.type = FLY_F16,
+     .dim = 16,
+     .value_dim = 24,
+     .batch = 2,
+     .heads = 2,
+     .len_q = 128,
+     .len_kv = 320,
+     .q_offset = 192,
+     .q_rows = 2,
+     .kv_rows = 2,
+     .out_rows = 1},
     {.type = FLY_BF16, .dim = 40, .len_q = 193, .len_kv = 257, .q_offset = 64, .layout = LAYOUT_BSHD, .heads = 3},
     {.dim = 20, .batch = 4, .heads = 4, .kv_heads = 2, .cu_q = cu_q, .cu_kv = cu_kv, .kv_rows = 3},
 };
 enum { SPECS = sizeof specs / sizeof specs[0], WHOLE_BLOCKS = 2 };
 
-/* ---- the mask as ordinary C ------------------------------------------------------------------------------------------ */
+/* ---- the mask as ordinary C ------------------------------------------------------------------------------------ */
 
 /* flymask/mask.h's context of the loaded mask: its layout, without mask()'s declarations. */
 struct context {
@@ -69,9 +78,9 @@ static void load(native_mask *native, const struct mask_case *m, const char *pre
 }
 
 static void set_context(native_mask *native, const fly_geometry *g) {
-  struct context c = {(int)g->len_q, (int)g->len_kv, (int)g->q_offset, g->q_rows.rows, g->kv_rows.rows,
-                      g->q_rows.stride_batch, g->q_rows.stride_head, g->kv_rows.stride_batch, g->kv_rows.stride_head,
-                      g->cu_seqlens_q, g->cu_seqlens_kv};
+  struct context c = {(int)g->len_q,          (int)g->len_kv,         (int)g->q_offset,      g->q_rows.rows,
+                      g->kv_rows.rows,        g->q_rows.stride_batch, g->q_rows.stride_head, g->kv_rows.stride_batch,
+                      g->kv_rows.stride_head, g->cu_seqlens_q,        g->cu_seqlens_kv};
   memcpy(native->context, &c, sizeof c);
 }
 
@@ -85,7 +94,7 @@ static void start(call_case *t, const call_spec *spec, native_mask *native) {
   t->call.kernel = t->made.kernel;
 }
 
-/* ---- compiled -------------------------------------------------------------------------------------------------------- */
+/* ---- compiled -------------------------------------------------------------------------------------------------- */
 
 static fly_bound *bind(fly_mask *mask, const struct mask_case *m) {
   fly_arg args[4];

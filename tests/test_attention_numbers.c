@@ -23,11 +23,12 @@ START_TEST(large_scores) { /* the maximum keeps rising and falling by hundreds o
   static const float amplitudes[] = {10, 100, 1e4f, 1e15f};
   static const fly_type types[] = {FLY_F32, FLY_BF16};
   CALL_FOR_TARGETS(target)
-    for (int t = 0; t < 2; t++) {
-      call_spec s = {.type = types[t], .dim = 40, .target = target, .len_q = 140, .len_kv = 260, .amplitude = amplitudes[_i]};
-      call_test(&s, see_causal, NULL);
-      call_test(&s, see_window, window);
-    }
+  for (int t = 0; t < 2; t++) {
+    call_spec s = {
+        .type = types[t], .dim = 40, .target = target, .len_q = 140, .len_kv = 260, .amplitude = amplitudes[_i]};
+    call_test(&s, see_causal, NULL);
+    call_test(&s, see_window, window);
+  }
 }
 END_TEST
 
@@ -39,7 +40,7 @@ START_TEST(tiny_and_negative_scale) {
 }
 END_TEST
 
-/* ---- infinities and NaN --------------------------------------------------------------------------------------------- */
+/* ---- infinities and NaN ---------------------------------------------------------------------------------------- */
 
 typedef struct poison {
   fly_tensor *tensor;
@@ -55,8 +56,8 @@ static float payload_nan(void) { /* every bit set: arithmetic keeps the payload 
 }
 
 /* Runs with and without the poison: what sees it is not a number, the others keep their bits. */
-static void check_poison(const call_spec *spec, oracle_predicate *see, void *context, int which, int64_t row, double value,
-                         const char *what) {
+static void check_poison(const call_spec *spec, oracle_predicate *see, void *context, int which, int64_t row,
+                         double value, const char *what) {
   call_case t;
   call_init(&t, spec, see, context);
   fly_tensor *all[] = {&t.call.q, &t.call.k, &t.call.v}, *x = all[which];
@@ -84,36 +85,41 @@ START_TEST(nan_and_infinity_reach_only_who_sees_them) {
   const double values[] = {NAN, INFINITY, -INFINITY, payload_nan()};
   int shares[] = {4, 60, 128, 250};
   CALL_FOR_TARGETS(target)
-    for (int which = 0; which < 3; which++)
-      for (int v = 0; v < 4; v++) {
-        if (which < 2 && (v == 1 || v == 2)) continue; /* of a sum of infinities of both signs: the next test */
-        char what[64];
-        snprintf(what, sizeof what, "%s has %g on %s", names[which], values[v], target);
-        call_spec s = {.dim = 20, .value_dim = _i % 2 ? 48 : 20, .target = target, .len_q = 130, .len_kv = 130};
-        int64_t row = _i * 40 + 3;
-        check_poison(&s, see_causal, NULL, which, row, values[v], what);
-        check_poison(&s, see_window, window, which, row, values[v], what);
-        check_poison(&s, see_random, &shares[_i], which, row, values[v], what);
-      }
+  for (int which = 0; which < 3; which++)
+    for (int v = 0; v < 4; v++) {
+      if (which < 2 && (v == 1 || v == 2)) continue; /* of a sum of infinities of both signs: the next test */
+      char what[64];
+      snprintf(what, sizeof what, "%s has %g on %s", names[which], values[v], target);
+      call_spec s = {.dim = 20,
+                     .value_dim = _i % 2 ? 48 : 20,
+                     .target = target,
+                     .len_q = 130,
+                     .len_kv = 130,
+                     .amplitude = _i % 2 ? 200 : 1}; /* with maxima that must rise beside a NaN */
+      int64_t row = _i * 40 + 3;
+      check_poison(&s, see_causal, NULL, which, row, values[v], what);
+      check_poison(&s, see_window, window, which, row, values[v], what);
+      check_poison(&s, see_random, &shares[_i], which, row, values[v], what);
+    }
 }
 END_TEST
 
 START_TEST(infinite_scores) { /* +infinity: NaN, as infinity - infinity; -infinity: as if masked */
   CALL_FOR_TARGETS(target)
-    for (int sign = -1; sign <= 1; sign += 2) {
-      call_case t;
-      call_spec s = {.dim = 4, .target = target, .len_q = 70, .len_kv = 100};
-      call_init(&t, &s, see_window, window);
-      for (int64_t r = 0; r < 70; r++) oracle_set(&t.call.q, 0, 0, r, 1, 1);
-      oracle_set(&t.call.k, 0, 0, 50, 1, sign * INFINITY);
-      call_run(&t);
-      oracle_check(&t.call, see_window, window, CALL_UNTOUCHED, sign < 0 ? "-infinity" : "+infinity");
-      call_free(&t);
-    }
+  for (int sign = -1; sign <= 1; sign += 2) {
+    call_case t;
+    call_spec s = {.dim = 4, .target = target, .len_q = 70, .len_kv = 100};
+    call_init(&t, &s, see_window, window);
+    for (int64_t r = 0; r < 70; r++) oracle_set(&t.call.q, 0, 0, r, 1, 1);
+    oracle_set(&t.call.k, 0, 0, 50, 1, sign * INFINITY);
+    call_run(&t);
+    oracle_check(&t.call, see_window, window, CALL_UNTOUCHED, sign < 0 ? "-infinity" : "+infinity");
+    call_free(&t);
+  }
 }
 END_TEST
 
-/* ---- threads -------------------------------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------------------------- */
 
 static uint64_t *bits_of(call_case *t, size_t *count) {
   size_t out = t->call.out.shape[0] * t->call.out.stride[0], lse = t->call.lse.shape[0] * t->call.lse.stride[0];
@@ -131,7 +137,8 @@ static void backwards(void *user, int64_t count, void (*body)(void *context, int
 }
 
 START_TEST(any_number_of_threads_gives_the_same_bits) {
-  call_spec s = {.dim = 24, .batch = 2, .heads = 6, .kv_heads = 2, .len_q = 300, .len_kv = 330, .kv_rows = 1, .threads = 1};
+  call_spec s = {
+      .dim = 24, .batch = 2, .heads = 6, .kv_heads = 2, .len_q = 300, .len_kv = 330, .kv_rows = 1, .threads = 1};
   call_case t;
   size_t count;
   int used = 0;
@@ -182,8 +189,15 @@ END_TEST
 
 START_TEST(workspace_of_the_stated_size_is_enough) {
   for (int threads = 1; threads <= 5; threads += 2) {
-    call_spec s = {.type = FLY_F16, .dim = 40, .value_dim = 17, .batch = 2, .heads = 6, .kv_heads = 3, .len_q = 300,
-                   .len_kv = 500, .threads = threads};
+    call_spec s = {.type = FLY_F16,
+                   .dim = 40,
+                   .value_dim = 17,
+                   .batch = 2,
+                   .heads = 6,
+                   .kv_heads = 3,
+                   .len_q = 300,
+                   .len_kv = 500,
+                   .threads = threads};
     call_case t;
     fly_error error;
     size_t bytes;

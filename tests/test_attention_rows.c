@@ -8,8 +8,16 @@ static const fly_type types[] = {FLY_F32, FLY_F16, FLY_BF16};
 START_TEST(any_layout) {
   for (int layout = 0; layout < LAYOUTS; layout++)
     for (int t = 0; t < 3; t++) {
-      call_spec s = {.type = types[t], .dim = 32, .value_dim = 20, .batch = 2, .heads = 6, .kv_heads = 2, .len_q = 70,
-                     .len_kv = 133, .layout = layout, .seed = layout};
+      call_spec s = {.type = types[t],
+                     .dim = 32,
+                     .value_dim = 20,
+                     .batch = 2,
+                     .heads = 6,
+                     .kv_heads = 2,
+                     .len_q = 70,
+                     .len_kv = 133,
+                     .layout = layout,
+                     .seed = layout};
       call_test(&s, see_window, window);
       call_test(&s, see_random, &half);
     }
@@ -18,10 +26,11 @@ END_TEST
 
 START_TEST(value_rows_in_place_and_packed_agree) { /* dense f32 values are read in place, padded ones are packed */
   CALL_FOR_TARGETS(target)
-    for (int layout = 0; layout < LAYOUTS; layout++) {
-      call_spec s = {.dim = 16, .value_dim = 64, .target = target, .heads = 2, .len_q = 100, .len_kv = 130, .layout = layout};
-      call_test(&s, see_causal, NULL);
-    }
+  for (int layout = 0; layout < LAYOUTS; layout++) {
+    call_spec s = {
+        .dim = 16, .value_dim = 64, .target = target, .heads = 2, .len_q = 100, .len_kv = 130, .layout = layout};
+    call_test(&s, see_causal, NULL);
+  }
 }
 END_TEST
 
@@ -29,8 +38,18 @@ START_TEST(row_maps_gather_and_scatter) { /* _i: kinds of the three maps, base 4
   int q = _i % 4, kv = _i / 4 % 4, out = _i / 16;
   if (q == 3 && out == 0) return; /* duplicates need out_rows */
   for (int t = 0; t < 3; t++) {
-    call_spec s = {.type = types[t], .dim = 24, .batch = 2, .heads = 4, .kv_heads = 2, .len_q = 75, .len_kv = 140,
-                   .q_rows = q, .kv_rows = kv, .out_rows = out, .layout = _i % LAYOUTS, .seed = _i};
+    call_spec s = {.type = types[t],
+                   .dim = 24,
+                   .batch = 2,
+                   .heads = 4,
+                   .kv_heads = 2,
+                   .len_q = 75,
+                   .len_kv = 140,
+                   .q_rows = q,
+                   .kv_rows = kv,
+                   .out_rows = out,
+                   .layout = _i % LAYOUTS,
+                   .seed = _i};
     if (s.layout == LAYOUT_BROADCAST) s.layout = LAYOUT_BHSD;
     call_test(&s, see_window, window);
     call_test(&s, see_random, &half);
@@ -52,8 +71,17 @@ START_TEST(ragged_batches) {
   static const int32_t cu_q[] = {0, 70, 70, 71, 200, 328, 391}, cu_kv[] = {0, 65, 130, 130, 131, 300, 600};
   for (int maps = 0; maps < 8; maps++)
     for (int layout = 0; layout < LAYOUT_BROADCAST; layout++) {
-      call_spec s = {.dim = 16, .batch = 6, .heads = 4, .kv_heads = 2, .cu_q = cu_q, .cu_kv = cu_kv, .layout = layout,
-                     .q_rows = maps & 1 ? 2 : 0, .kv_rows = maps & 2 ? 3 : 0, .out_rows = maps & 4 ? 1 : 0, .seed = maps};
+      call_spec s = {.dim = 16,
+                     .batch = 6,
+                     .heads = 4,
+                     .kv_heads = 2,
+                     .cu_q = cu_q,
+                     .cu_kv = cu_kv,
+                     .layout = layout,
+                     .q_rows = maps & 1 ? 2 : 0,
+                     .kv_rows = maps & 2 ? 3 : 0,
+                     .out_rows = maps & 4 ? 1 : 0,
+                     .seed = maps};
       call_test(&s, see_causal, NULL);
       call_test(&s, see_random, &half);
     }
@@ -62,8 +90,16 @@ END_TEST
 
 START_TEST(one_query_on_many_keys) { /* decoding: the cache's rows in any order, some repeated */
   CALL_FOR_TARGETS(target) {
-    call_spec s = {.type = types[_i], .dim = 128, .target = target, .batch = 3, .heads = 8, .kv_heads = 2, .len_q = 1,
-                   .len_kv = 1000, .q_offset = 999, .kv_rows = 3};
+    call_spec s = {.type = types[_i],
+                   .dim = 128,
+                   .target = target,
+                   .batch = 3,
+                   .heads = 8,
+                   .kv_heads = 2,
+                   .len_q = 1,
+                   .len_kv = 1000,
+                   .q_offset = 999,
+                   .kv_rows = 3};
     call_test(&s, see_causal, NULL);
   }
 }

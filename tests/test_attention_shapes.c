@@ -12,14 +12,19 @@ static int half = 128;
 
 START_TEST(every_pair_of_boundary_lengths) {
   CALL_FOR_TARGETS(target)
-    for (int j = 0; j < LENGTHS; j++) {
-      call_spec s = {.dim = 20, .target = target, .len_q = lengths[_i], .len_kv = lengths[j], .heads = 2, .kv_heads = 1,
-                     .seed = _i * LENGTHS + j};
-      call_test(&s, see_all, NULL);
-      call_test(&s, see_causal, NULL);
-      call_test(&s, see_window, window);
-      call_test(&s, see_random, &half);
-    }
+  for (int j = 0; j < LENGTHS; j++) {
+    call_spec s = {.dim = 20,
+                   .target = target,
+                   .len_q = lengths[_i],
+                   .len_kv = lengths[j],
+                   .heads = 2,
+                   .kv_heads = 1,
+                   .seed = _i * LENGTHS + j};
+    call_test(&s, see_all, NULL);
+    call_test(&s, see_causal, NULL);
+    call_test(&s, see_window, window);
+    call_test(&s, see_random, &half);
+  }
 }
 END_TEST
 
@@ -35,12 +40,12 @@ END_TEST
 
 START_TEST(every_head_dim) {
   CALL_FOR_TARGETS(target)
-    for (int t = 0; t < 3; t++) {
-      call_spec s = {.type = types[t], .dim = dims[_i], .target = target, .len_q = 70, .len_kv = 131, .q_offset = 61};
-      call_test(&s, see_causal, NULL);
-      s.layout = LAYOUT_PADDED;
-      call_test(&s, see_window, window);
-    }
+  for (int t = 0; t < 3; t++) {
+    call_spec s = {.type = types[t], .dim = dims[_i], .target = target, .len_q = 70, .len_kv = 131, .q_offset = 61};
+    call_test(&s, see_causal, NULL);
+    s.layout = LAYOUT_PADDED;
+    call_test(&s, see_window, window);
+  }
 }
 END_TEST
 
@@ -54,23 +59,35 @@ END_TEST
 
 START_TEST(value_dim_differs_from_head_dim) {
   CALL_FOR_TARGETS(target)
-    for (int j = 0; j < DIMS; j++) {
-      call_spec s = {.type = types[j % 3], .dim = dims[_i], .value_dim = dims[j], .target = target, .len_q = 9, .len_kv = 66,
-                     .q_offset = 56};
-      call_test(&s, see_causal, NULL);
-    }
+  for (int j = 0; j < DIMS; j++) {
+    call_spec s = {.type = types[j % 3],
+                   .dim = dims[_i],
+                   .value_dim = dims[j],
+                   .target = target,
+                   .len_q = 9,
+                   .len_kv = 66,
+                   .q_offset = 56};
+    call_test(&s, see_causal, NULL);
+  }
 }
 END_TEST
 
 START_TEST(groups_of_query_heads) {
   static const int groups[] = {1, 2, 3, 8};
   CALL_FOR_TARGETS(target)
-    for (int kv_heads = 1; kv_heads <= 3; kv_heads++) {
-      call_spec s = {.type = types[_i % 3], .dim = 24, .target = target, .batch = 2, .heads = kv_heads * groups[_i],
-                     .kv_heads = kv_heads, .len_q = 67, .len_kv = 90, .seed = kv_heads};
-      call_test(&s, see_causal, NULL);
-      call_test(&s, see_random, &half); /* another mask for every batch entry and head */
-    }
+  for (int kv_heads = 1; kv_heads <= 3; kv_heads++) {
+    call_spec s = {.type = types[_i % 3],
+                   .dim = 24,
+                   .target = target,
+                   .batch = 2,
+                   .heads = kv_heads * groups[_i],
+                   .kv_heads = kv_heads,
+                   .len_q = 67,
+                   .len_kv = 90,
+                   .seed = kv_heads};
+    call_test(&s, see_causal, NULL);
+    call_test(&s, see_random, &half); /* another mask for every batch entry and head */
+  }
 }
 END_TEST
 
@@ -78,7 +95,8 @@ START_TEST(every_map_tile) {
   static const int tiles[][2] = {{64, 64}, {64, 128}, {128, 64}, {192, 64}, {256, 512}, {64, 320}};
   int few = 3;
   for (int demote = 0; demote <= 256; demote += 128) {
-    call_spec s = {.dim = 16, .len_q = 300, .len_kv = 413, .tile_q = tiles[_i][0], .tile_kv = tiles[_i][1], .demote = demote};
+    call_spec s = {
+        .dim = 16, .len_q = 300, .len_kv = 413, .tile_q = tiles[_i][0], .tile_kv = tiles[_i][1], .demote = demote};
     call_test(&s, see_causal, NULL);
     call_test(&s, see_window, window);
     call_test(&s, see_random, &few);

@@ -248,7 +248,7 @@ START_TEST(every_failing_allocation_is_reported_and_leaks_nothing) {
 }
 END_TEST
 
-/* ---- geometry --------------------------------------------------------------------------------------------------------- */
+/* ---- geometry ---------------------------------------------------------------------------------------------------- */
 
 static const fly_geometry plain = {FLY_INIT(fly_geometry), .batch = 2, .heads = 3, .len_q = 5, .len_kv = 7};
 

@@ -1,5 +1,5 @@
-/* The cache: what was written is read, whole or not at all; nothing is trusted that another user could have written; whatever
- * is wrong with it costs a compilation and nothing else. */
+/* The cache: what was written is read, whole or not at all; nothing is trusted that another user could have written;
+ * whatever is wrong with it costs a compilation and nothing else. */
 #include "compiled.h"
 
 #include <dirent.h>
@@ -204,7 +204,7 @@ START_TEST(a_reader_never_sees_half_an_entry) {
 }
 END_TEST
 
-/* ---- with the compiler ------------------------------------------------------------------------------------------------- */
+/* ---- with the compiler ------------------------------------------------------------------------------------------- */
 
 static bool compile_works(bool *from_cache) {
   fly_error error = {0};

@@ -1,4 +1,5 @@
-/* Combined masks answer what C's operators would of the parts' answers, keep everything the parts declare, and combine again. */
+/* Combined masks answer what C's operators would of the parts' answers, keep everything the parts declare, and
+ * combine again. */
 #include "compiled.h"
 
 #include <flymask/flymask.h>
@@ -20,7 +21,7 @@ static const char tokens[] =
 
 static const uint8_t left_data[8] = {0, 1, 2, 0, 1, 1, 2, 0};
 
-/* ---- the same in C ----------------------------------------------------------------------------------------------------- */
+/* ---- the same in C ----------------------------------------------------------------------------------------------- */
 
 static bool see_causal(int q, int kv) { return kv <= q; }
 static bool see_window(int q, int kv, int left, int size) { return q - kv <= left && q / size != 3; }

@@ -435,7 +435,7 @@ START_TEST(a_clang_newer_than_our_llvm_says_what_to_install) {
     snprintf(script, sizeof script,
              "#!/bin/sh\nprintf '\\n!llvm.ident = !{!0}\\n!0 = !{!\"Debian clang version %d.1.2\"}\\n'\n", version);
     fly_status status = run_script(script, 10, &error);
-    ck_assert_int_eq(status, version < 15 || version > FLYI_LLVM_MAJOR ? FLY_ERROR_TOOL : FLY_OK);
+    ck_assert_int_eq(status, version < 16 || version > FLYI_LLVM_MAJOR ? FLY_ERROR_TOOL : FLY_OK);
     if (!status) continue;
     char found[32];
     snprintf(found, sizeof found, "is clang %d,", version);

@@ -98,7 +98,8 @@ START_TEST(bytes_behind_the_end_are_refused) {
 }
 END_TEST
 
-/* Damage behind a checksum that fits: what is accepted all the same must be well-formed, and loading its code must not crash. */
+/* Damage behind a checksum that fits: what is accepted all the same must be well-formed, and loading its code must
+ * not crash. */
 START_TEST(damage_with_a_right_checksum_does_not_crash) {
   test_random random = {99 + (uint64_t)_i};
   fly_error error = {0};
@@ -200,7 +201,7 @@ START_TEST(well_formed_nonsense_is_refused) {
 }
 END_TEST
 
-/* ---- kernels ----------------------------------------------------------------------------------------------------------- */
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
 START_TEST(a_kernel_comes_back_from_its_bytes) {
   fly_error error = {0};

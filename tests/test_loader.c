@@ -41,7 +41,8 @@ START_TEST(every_truncation_is_refused) {
 }
 END_TEST
 
-/* Another byte in the code is other code; in a header it is an error or without effect. It never reads or writes outside. */
+/* Another byte in the code is other code; in a header it is an error or without effect. It never reads or writes
+ * outside. */
 START_TEST(a_changed_byte_does_not_crash_the_loader) {
   static const uint8_t changes[] = {0x01, 0x10, 0x80, 0xff};
   fly_error error = {0};
@@ -60,7 +61,7 @@ START_TEST(a_changed_byte_does_not_crash_the_loader) {
 }
 END_TEST
 
-/* ---- pages ------------------------------------------------------------------------------------------------------------- */
+/* ---- pages ------------------------------------------------------------------------------------------------------- */
 
 /* The permissions of the mapping that holds an address: "r-xp", or "" where there is none. */
 static void permissions(const void *address, char out[5]) {
@@ -121,7 +122,7 @@ START_TEST(loading_and_unloading_does_not_grow) {
 }
 END_TEST
 
-/* ---- objects that no mask makes ---------------------------------------------------------------------------------------- */
+/* ---- objects that no mask makes ---------------------------------------------------------------------------------- */
 
 static flyi_bytes assemble(const char *ir) {
   fly_error error = {0};

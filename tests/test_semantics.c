@@ -1,12 +1,12 @@
-/* The meaning of a compiled mask is what flymask/mask.h says of buffers, locals, loops and the call: on every vector level, with
- * both loaders. (Of arithmetic: test_arithmetic.c.) */
+/* The meaning of a compiled mask is what flymask/mask.h says of buffers, locals, loops and the call: on every vector
+ * level, with both loaders. (Of arithmetic: test_arithmetic.c.) */
 #include "compiled.h"
 
 #include <inttypes.h>
 
 enum { N = FLYI_BLOCK };
 
-/* ---- buffers, tables, locals ------------------------------------------------------------------------------------------- */
+/* ---- buffers, tables, locals ------------------------------------------------------------------------------------- */
 
 static int64_t clamp64(int64_t i, int64_t count) { return i < 0 ? 0 : i >= count ? count - 1 : i; }
 
@@ -146,7 +146,7 @@ START_TEST(parameters_of_every_type_reach_the_code) {
     for (int baked = 0; baked < 2; baked++) {
       for (int set = 0; set < 2; set++) {
         fly_arg args[11];
-        static char names[11][8];
+        static char names[11][16];
         for (int i = 0; i < 11; i++) {
           snprintf(names[i], sizeof names[i], "p%d", i);
           args[i] = i < 9 ? FLY_INT(names[i], values[set][i]) : FLY_REAL(names[i], set ? -2.25 : 1234.5);
@@ -170,7 +170,7 @@ START_TEST(parameters_of_every_type_reach_the_code) {
 }
 END_TEST
 
-/* ---- loops and locals -------------------------------------------------------------------------------------------------- */
+/* ---- loops and locals -------------------------------------------------------------------------------------------- */
 
 START_TEST(a_loop_ends_after_65536_rounds_with_false) {
   for (const char *const *target = fly_cpu_targets(); *target; target++) {
@@ -255,7 +255,7 @@ START_TEST(local_arrays_work_and_start_at_0) {
 }
 END_TEST
 
-/* ---- the call: tokens, lengths, positions ------------------------------------------------------------------------------ */
+/* ---- the call: tokens, lengths, positions ------------------------------------------------------------------------ */
 
 static const char call_source[] =
     "#include <flymask/mask.h>\n"
@@ -272,8 +272,8 @@ typedef struct context {
   int64_t q_strides[2], kv_strides[2];
 } context;
 
-/* mask.h: "With a row map, the index the map holds for that row (counted from the start of the sequence, plus q_offset for
- * queries); without one, q and kv themselves. b, h and the row are clamped to the call's." */
+/* mask.h: "With a row map, the index the map holds for that row (counted from the start of the sequence, plus
+ * q_offset for queries); without one, q and kv themselves. b, h and the row are clamped to the call's." */
 static int64_t token(const context *x, bool query, int64_t b, int64_t h, int64_t position) {
   const int32_t *cu = query ? x->cu_q : x->cu_kv, *rows = query ? x->q_rows : x->kv_rows;
   const int64_t *strides = query ? x->q_strides : x->kv_strides;

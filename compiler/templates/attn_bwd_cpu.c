@@ -15,6 +15,9 @@
  * Full blocks run without any mask code. In a partial block every product is cut to the rows that its mask's bits ask for: a
  * window's edge costs its pairs, not its tiles. A masked pair has P = G = 0 exactly, whatever its rows hold; where that 0 would
  * meet an infinity or NaN of Q, K or dO, the sums run pair by pair instead. What a query sees is never hidden: a NaN gives NaN. */
+#if defined __AVX2__ && !defined __AVX512F__
+#define COLS 3 /* 12 sums, 3 vectors and a broadcast: all of its 16 registers */
+#endif
 #include "block.h"
 
 enum { GROUPS = BLOCK / ROWS };
@@ -28,8 +31,9 @@ typedef struct work {
   float p[BLOCK * BLOCK] __attribute__((aligned(64)));
   float g[BLOCK * BLOCK];
   uint64_t bits[BLOCK];
-  range keys[GROUPS];    /* that ROWS queries see */
-  range queries[GROUPS]; /* that see ROWS keys */
+  uint64_t some[GROUPS]; /* the keys that one of ROWS queries sees */
+  range keys[GROUPS];    /* from the first of them to the last */
+  range queries[GROUPS]; /* that see ROWS keys, in whole ROWS */
 } work;
 
 /* ---- packing ---------------------------------------------------------------------------------------------------------- */
@@ -50,30 +54,40 @@ INLINE vu pack_rows(float *out, const void *data, int64_t stride, const int32_t 
   return check;
 }
 
-INLINE float delta_of(const flyi_queries_cpu *c, int i, int type) {
-  const char *out = row_at(c->out, c->out_stride, c->out_rows, i, type);
-  const char *d_out = row_at(c->d_out, c->d_out_stride, c->out_rows, i, type);
-  vf sum = (vf)0.f;
-  for (int n = 0; n < c->value_dim; n += W)
-    sum += load_row(type, out, n, c->value_dim) * load_row(type, d_out, n, c->value_dim);
-  return sum_of(sum);
+/* dO as pack_rows, and each row's -delta with the scale. */
+INLINE vu pack_d_out(const flyi_queries_cpu *c, int type) {
+  int width = round_up(c->value_dim, W);
+  vu check = (vu)0;
+  for (int i = 0; i < c->count; i++) {
+    const char *out = row_at(c->out, c->out_stride, c->out_rows, i, type);
+    const char *d_out = row_at(c->d_out, c->d_out_stride, c->out_rows, i, type);
+    vf sum = (vf)0.f;
+    for (int n = 0; n < width; n += W) {
+      vf x = load_row(type, d_out, n, c->value_dim);
+      check = larger_magnitude(check, x);
+      sum += x * load_row(type, out, n, c->value_dim);
+      if (c->packed_d_out) store(c->packed_d_out + i * width + n, x);
+    }
+    int64_t row = c->out_rows ? c->out_rows[i] : i;
+    c->neg_delta[i] = ((c->d_lse ? c->d_lse[row * c->d_lse_stride] : 0) - sum_of(sum)) * c->scale;
+  }
+  if (c->packed_d_out) memset(c->packed_d_out + c->count * width, 0, sizeof(float) * width * (BLOCK - c->count));
+  return check;
+}
+
+/* Where a row's scores start: -LSE in base 2. A row that sees nothing has P = 0; an infinity above is as wrong as a NaN. */
+INLINE float start_of(float lse) {
+  if (lse == -__builtin_inff()) return -__builtin_inff();
+  return lse < __builtin_inff() ? (float)(lse * -1.4426950408889634) : __builtin_nanf("");
 }
 
 INLINE int pack_queries_of(const flyi_queries_cpu *c, int type) {
-  vu q = pack_rows(c->packed_q, c->q, c->q_stride, c->q_rows, c->count, c->dim, type);
-  vu d_out = pack_rows(c->packed_d_out, c->d_out, c->d_out_stride, c->out_rows, c->count, c->value_dim, type);
-  for (int i = 0; i < BLOCK; i++) { /* rows that are not there: P = 0 */
-    c->neg_lse[i] = -__builtin_inff();
-    c->neg_delta[i] = 0;
-  }
-  for (int i = 0; i < c->count; i++) {
-    int64_t row = c->out_rows ? c->out_rows[i] : i;
-    float lse = c->lse[row * c->lse_stride], d_lse = c->d_lse ? c->d_lse[row * c->d_lse_stride] : 0;
-    bool nothing = lse == -__builtin_inff(); /* an infinity above is as wrong as a NaN */
-    c->neg_lse[i] = nothing                 ? -__builtin_inff()
-                    : lse < __builtin_inff() ? (float)(lse * -1.4426950408889634)
-                                             : __builtin_nanf("");
-    c->neg_delta[i] = (d_lse - delta_of(c, i, type)) * c->scale;
+  vu q = pack_rows(c->packed_q, c->q, c->q_stride, c->q_rows, c->count, c->dim, type), d_out = pack_d_out(c, type);
+  for (int i = 0; i < BLOCK; i++) {
+    bool there = i < c->count;
+    int64_t row = there && c->out_rows ? c->out_rows[i] : i;
+    c->neg_lse[i] = there ? start_of(c->lse[row * c->lse_stride]) : -__builtin_inff();
+    if (!there) c->neg_delta[i] = 0;
   }
   return is_special(q) || is_special(d_out);
 }
@@ -88,8 +102,9 @@ static int pack_queries(const flyi_queries_cpu *c) {
 
 INLINE int pack_keys_of(const flyi_keys_cpu *c, int type) {
   vu check = pack_transposed(c->k_transposed, c->k, c->k_stride, c->rows, c->count, c->dim, c->dim,
-                             c->scale * 1.44269504f, type);
-  pack_transposed(c->v_transposed, c->v, c->v_stride, c->rows, c->count, c->value_dim, c->value_dim, c->scale, type);
+                             c->scale * 1.44269504f, false, type);
+  pack_transposed(c->v_transposed, c->v, c->v_stride, c->rows, c->count, c->value_dim, c->value_dim, c->scale, false,
+                  type);
   if (c->packed_k) pack_rows(c->packed_k, c->k, c->k_stride, c->rows, c->count, c->dim, type);
   return is_special(check);
 }
@@ -104,59 +119,72 @@ static int pack_keys(const flyi_keys_cpu *c) {
 
 /* ---- P and G ---------------------------------------------------------------------------------------------------------- */
 
-/* For ROWS queries and c vectors of keys from key0. bits: who sees whom; null: everybody everything. */
-INLINE void score(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, const uint64_t *bits) {
+/* The bits of W keys. */
+INLINE unsigned seen_lanes(uint64_t bits, int key) { return (unsigned)(bits >> key) & ((1u << W) - 1); }
+
+/* sums += ROWS rows of a times c vectors of keys of b[n][64] */
+INLINE void multiply_keys(vf sums[ROWS][COLS], int c, const float *a, int64_t a_row, const float *b, int n) {
+  if (c == 1) multiply_thin(sums, a, 1, a_row, b, BLOCK, n);
+  else multiply(sums, c, a, 1, a_row, b, BLOCK, n);
+}
+
+/* For ROWS queries and c vectors of keys from key0. bits: who sees whom; null: everybody everything. `careful`: Q or K may
+ * hold a NaN, which is made plain here, because Q may lie in the caller's memory. */
+INLINE void score(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, const uint64_t *bits, bool careful) {
   vf x[ROWS][COLS];
   float *p = w->p + r0 * BLOCK + key0, *g = w->g + r0 * BLOCK + key0;
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = (vf)b->neg_lse[r0 + r];
-  multiply(x, c, b->q + r0 * b->q_stride, 1, b->q_stride, b->k_transposed + key0, BLOCK, b->dim);
+  multiply_keys(x, c, b->q + r0 * b->q_stride, b->q_stride, b->k_transposed + key0, b->dim);
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) {
-    if (bits) { /* Q may lie in the caller's memory: NaNs are made plain here */
-      x[r][j] = where(bits[r] >> (key0 + W * j) & ((1ull << W) - 1), x[r][j]);
-      x[r][j] = plain_nan(FLY_F32, x[r][j]);
-    }
-    store(p + r * BLOCK + W * j, exp2_of(x[r][j]));
+    if (careful) x[r][j] = plain_nan(FLY_F32, x[r][j]);
+    x[r][j] = exp2_of(x[r][j]);
+    if (bits) x[r][j] = choose(seen_lanes(bits[r], key0 + W * j), x[r][j], (vf)0.f);
+    store(p + r * BLOCK + W * j, x[r][j]);
   }
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = (vf)b->neg_delta[r0 + r];
-  multiply(x, c, b->d_out + r0 * b->d_out_stride, 1, b->d_out_stride, b->v_transposed + key0, BLOCK, b->value_dim);
+  multiply_keys(x, c, b->d_out + r0 * b->d_out_stride, b->d_out_stride, b->v_transposed + key0, b->value_dim);
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) {
     x[r][j] *= load(p + r * BLOCK + W * j);
-    if (bits) x[r][j] = choose(bits[r] >> (key0 + W * j) & ((1ull << W) - 1), x[r][j], (vf)0.f);
+    if (bits) x[r][j] = choose(seen_lanes(bits[r], key0 + W * j), x[r][j], (vf)0.f);
     store(g + r * BLOCK + W * j, x[r][j]);
   }
 }
 
-INLINE void full_scores(const flyi_backward_cpu *b, work *w, int r0) {
-  for (int key = 0; key < BLOCK; key += CHANNELS) score(b, w, r0, key, COLS, NULL);
-}
-
-/* ROWS queries that see some of the keys [first, last): the vectors that hold them. */
-INLINE void partial_scores(const flyi_backward_cpu *b, work *w, int r0, int first, int last) {
-  int key = first / W * W;
-  for (; key + CHANNELS <= round_up(last, W); key += CHANNELS) score(b, w, r0, key, COLS, w->bits + r0);
-  switch ((round_up(last, W) - key) / W) {
+/* The keys of vectors [from, to): as many at a time as a register block takes, the last ones shared out evenly. */
+INLINE void score_keys(const flyi_backward_cpu *b, work *w, int r0, int from, int to, const uint64_t *bits, bool careful) {
+  for (int at = from, c; at < to; at += c) {
+    int left = to - at;
+    c = left >= 2 * COLS ? COLS : left > COLS ? (left + 1) / 2 : left;
+    switch (c) {
 #if COLS > 3
-  case 3: score(b, w, r0, key, 3, w->bits + r0); break;
-  case 2: score(b, w, r0, key, 2, w->bits + r0); break;
+    case 4: score(b, w, r0, at * W, 4, bits, careful); break;
 #endif
-  case 1: score(b, w, r0, key, 1, w->bits + r0); break;
+#if COLS > 2
+    case 3: score(b, w, r0, at * W, 3, bits, careful); break;
+#endif
+    case 2: score(b, w, r0, at * W, 2, bits, careful); break;
+    default: score(b, w, r0, at * W, 1, bits, careful); break;
+    }
   }
 }
 
 /* ---- which rows a partial block needs --------------------------------------------------------------------------------- */
+
+/* From the first set bit to the last. */
+INLINE range range_of(uint64_t bits) {
+  return bits ? (range){(uint8_t)__builtin_ctzll(bits), (uint8_t)(BLOCK - __builtin_clzll(bits))} : (range){0, 0};
+}
 
 /* The bits of the pairs that exist, and the keys that each ROWS queries see. */
 INLINE void find_keys(const flyi_backward_cpu *b, work *w) {
   uint64_t there = b->keys == BLOCK ? ~0ull : (1ull << b->keys) - 1;
   if (b->full) memset(w->bits, 0xff, sizeof w->bits);
   else b->tile(b->args, b->b, b->h, b->q0, b->kv0, w->bits);
+  for (int r = 0; r < BLOCK; r++) w->bits[r] &= r < b->queries ? there : 0;
   for (int i = 0; i < GROUPS; i++) {
-    uint64_t some = 0;
-    for (int r = i * ROWS; r < (i + 1) * ROWS; r++) {
-      w->bits[r] &= r < b->queries ? there : 0;
-      some |= w->bits[r];
-    }
-    w->keys[i] = some ? (range){(uint8_t)__builtin_ctzll(some), (uint8_t)(BLOCK - __builtin_clzll(some))} : (range){0, 0};
+    const uint64_t *bits = w->bits + i * ROWS;
+    w->some[i] = bits[0] | bits[1] | bits[2] | bits[3];
+    w->keys[i] = range_of(w->some[i]);
   }
 }
 
@@ -166,20 +194,20 @@ INLINE uint64_t fours(uint64_t x) {
   return (x | x >> 1) & 0x1111111111111111;
 }
 
-/* The queries that see each ROWS keys: the first and the last row where a group of columns appears. */
+/* The queries that see each ROWS keys: the first and the last ROWS where a group of columns appears. */
 INLINE void find_queries(work *w) {
-  uint64_t seen = 0;
   _Static_assert(ROWS == 4, "fours");
+  uint64_t seen = 0;
   for (int i = 0; i < GROUPS; i++) w->queries[i] = (range){0, 0};
-  for (int r = 0; r < BLOCK; r++) {
-    uint64_t fresh = fours(w->bits[r]) & ~seen;
+  for (int i = 0; i < GROUPS; i++) {
+    uint64_t fresh = fours(w->some[i]) & ~seen;
     seen |= fresh;
-    for (; fresh; fresh &= fresh - 1) w->queries[__builtin_ctzll(fresh) / ROWS].first = (uint8_t)r;
+    for (; fresh; fresh &= fresh - 1) w->queries[__builtin_ctzll(fresh) / ROWS].first = (uint8_t)(i * ROWS);
   }
-  for (int r = BLOCK - 1; seen; r--) {
-    uint64_t fresh = fours(w->bits[r]) & seen;
+  for (int i = GROUPS - 1; seen; i--) {
+    uint64_t fresh = fours(w->some[i]) & seen;
     seen &= ~fresh;
-    for (; fresh; fresh &= fresh - 1) w->queries[__builtin_ctzll(fresh) / ROWS].last = (uint8_t)(r + 1);
+    for (; fresh; fresh &= fresh - 1) w->queries[__builtin_ctzll(fresh) / ROWS].last = (uint8_t)((i + 1) * ROWS);
   }
 }
 
@@ -187,15 +215,13 @@ INLINE void find_queries(work *w) {
  * between them have none of these keys and were not computed, they are zero. */
 INLINE void fill_holes(work *w) {
   for (int key = 0; key < BLOCK; key += W) {
-    int first = GROUPS, last = -1;
-    for (int i = 0; i < GROUPS; i++) {
-      if (w->keys[i].first / W * W > key || w->keys[i].last <= key) continue;
-      if (first == GROUPS) first = i;
-      last = i;
-    }
-    for (int i = first + 1; i < last; i++) {
-      if (w->keys[i].first / W * W <= key && w->keys[i].last > key) continue;
-      for (int r = i * ROWS; r < (i + 1) * ROWS; r++) {
+    unsigned computed = 0;
+    for (int i = 0; i < GROUPS; i++) computed |= (unsigned)(w->keys[i].first < key + W && w->keys[i].last > key) << i;
+    if (!computed) continue;
+    unsigned holes = ((2u << (31 - __builtin_clz(computed))) - (computed & -computed)) & ~computed;
+    for (; holes; holes &= holes - 1) {
+      int first = __builtin_ctz(holes) * ROWS;
+      for (int r = first; r < first + ROWS; r++) {
         store(w->p + r * BLOCK + key, (vf)0.f);
         store(w->g + r * BLOCK + key, (vf)0.f);
       }
@@ -246,17 +272,24 @@ RARE void add_visible_queries(const flyi_backward_cpu *b, const work *w) {
 /* ---- entries ---------------------------------------------------------------------------------------------------------- */
 
 INLINE bool is_whole(const flyi_backward_cpu *b) {
-  return b->full && !b->special && b->queries == BLOCK && b->keys == BLOCK;
+  return b->full && b->queries == BLOCK && b->keys == BLOCK;
+}
+
+/* The ROWS queries of a partial block, one after the other. */
+INLINE void partial_scores(const flyi_backward_cpu *b, work *w, bool careful) {
+  for (int i = 0; i < GROUPS; i++)
+    score_keys(b, w, i * ROWS, w->keys[i].first / W, (w->keys[i].last + W - 1) / W, w->bits + i * ROWS, careful);
+}
+
+RARE void special_block(const flyi_backward_cpu *b, work *w) {
+  find_keys(b, w);
+  partial_scores(b, w, true);
+  add_visible_keys(b, w);
 }
 
 static void partial_block(const flyi_backward_cpu *b, work *w) {
   find_keys(b, w);
-  for (int i = 0; i < GROUPS; i++)
-    if (w->keys[i].last) partial_scores(b, w, i * ROWS, w->keys[i].first, w->keys[i].last);
-  if (b->special) {
-    add_visible_keys(b, w);
-    return;
-  }
+  partial_scores(b, w, false);
   find_queries(w);
   fill_holes(w);
   for (int i = 0; i < GROUPS && b->d_v; i++)
@@ -266,13 +299,14 @@ static void partial_block(const flyi_backward_cpu *b, work *w) {
 }
 
 static void whole_block(const flyi_backward_cpu *b, work *w) {
-  for (int r0 = 0; r0 < BLOCK; r0 += ROWS) full_scores(b, w, r0);
+  for (int r0 = 0; r0 < BLOCK; r0 += ROWS) score_keys(b, w, r0, 0, BLOCK / W, NULL, false);
   for (int key = 0; key < BLOCK && b->d_v; key += ROWS) add_values(b, w, key, 0, BLOCK);
   for (int key = 0; key < BLOCK && b->d_k; key += ROWS) add_keys(b, w, key, 0, BLOCK);
 }
 
 static void block(const flyi_backward_cpu *b) {
-  if (is_whole(b)) whole_block(b, b->scratch);
+  if (b->special) special_block(b, b->scratch);
+  else if (is_whole(b)) whole_block(b, b->scratch);
   else partial_block(b, b->scratch);
 }
 
@@ -283,13 +317,13 @@ INLINE void add_query_rows(const flyi_backward_cpu *b, const work *w, int r0, in
 
 static void add_queries(const flyi_backward_cpu *b) {
   const work *w = b->scratch;
-  if (is_whole(b)) {
-    for (int r0 = 0; r0 < BLOCK; r0 += ROWS) add_query_rows(b, w, r0, 0, BLOCK);
-  } else if (b->special) {
+  if (b->special) {
     add_visible_queries(b, w);
+  } else if (is_whole(b)) {
+    for (int r0 = 0; r0 < BLOCK; r0 += ROWS) add_query_rows(b, w, r0, 0, BLOCK);
   } else {
     for (int i = 0; i < GROUPS; i++)
-      if (w->keys[i].last) add_query_rows(b, w, i * ROWS, w->keys[i].first, w->keys[i].last);
+      if (w->some[i]) add_query_rows(b, w, i * ROWS, w->keys[i].first, w->keys[i].last);
   }
 }
 

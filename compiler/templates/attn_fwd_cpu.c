@@ -1,19 +1,22 @@
-/* attn_fwd_cpu.c: flash attention, forward, on one CPU core. Compiled once for each vector width of launch.h's targets.
+/* attn_fwd_cpu.c: flash attention, forward, on one CPU core. Compiled once for each vector width of launch.h's
+ * targets.
  *
- * Input: Q, K, V of one (batch, head) in f32, f16 or bf16; a row of the block map; the compiled mask. Output: up to 128 rows
- * of out and log-sum-exp. Scores, probabilities and sums are f32. Two entries (flyi_forward_code): pack, and forward, which takes
- * 64 x 64 blocks of pairs ROWS queries at a time through two products, each in a register block of ROWS x COLS vectors:
+ * Input: Q, K, V of one (batch, head) in f32, f16 or bf16; a row of the block map; the compiled mask. Output: up to
+ * 128 rows of out and log-sum-exp. Scores, probabilities and sums are f32. Two entries (flyi_forward_code): pack, and
+ * forward, which takes 64 x 64 blocks of pairs ROWS queries at a time through two products, each in a register block
+ * of ROWS x COLS vectors:
  *
  *     scores: ROWS queries x 64 keys,     A = Q (broadcast), B = K packed [dim][key]; softmax leaves P[row][key] in L1
  *     values: ROWS queries x channels,    A = P (broadcast), B = V [key][channel];    added to O in L1
  *
- * Full blocks run without any mask code. In a partial block, each ROWS queries compute only the vectors of keys that one of
- * them sees, and the second product's depth is cut to that range: a window's edge costs its pairs, not its tiles.
+ * Full blocks run without any mask code. In a partial block, each ROWS queries compute only the vectors of keys that
+ * one of them sees, and the second product's depth is cut to that range: a window's edge costs its pairs, not its
+ * tiles.
  *
- * Online softmax in base 2 with a lazy maximum (the scale times log2(e) is folded into Q): sums start at minus the row's
- * maximum, which is raised only when a score exceeds it by 2^8. A masked score is -infinity, so its probability is exactly 0;
- * where that would meet an infinity or NaN of V, the values are added pair by pair instead. A NaN or an infinite maximum that
- * a query sees gives NaN; scores of -infinity count as masked. */
+ * Online softmax in base 2 with a lazy maximum (the scale times log2(e) is folded into Q): sums start at minus the
+ * row's maximum, which is raised only when a score exceeds it by 2^8. A masked score is -infinity, so its probability
+ * is exactly 0; where that would meet an infinity or NaN of V, the values are added pair by pair instead. A NaN or an
+ * infinite maximum that a query sees gives NaN; scores of -infinity count as masked. */
 #if defined __AVX2__ && !defined __AVX512F__
 #define COLS 3 /* 12 sums, 3 vectors of keys and a query: all of its 16 registers */
 #endif
@@ -25,8 +28,8 @@ typedef struct work {
   vf sum[QUERIES];        /* of a row's probabilities, by lane */
   float neg_max[QUERIES]; /* minus the row's maximum; 0 until it is known */
   float p[ROWS * BLOCK] __attribute__((aligned(64)));
-  uint64_t bits[BLOCK];          /* of the block of pairs in work */
-  uint8_t begun[QUERIES / ROWS]; /* a bit for each row whose maximum is known */
+  uint64_t bits[BLOCK];                   /* of the block of pairs in work */
+  uint8_t begun[QUERIES / ROWS];          /* a bit for each row whose maximum is known */
   float q[] __attribute__((aligned(64))); /* [QUERIES / ROWS][depth][ROWS], scaled; then o [QUERIES][width] */
 } work;
 
@@ -47,10 +50,20 @@ static int64_t scratch_size(int32_t dim, int32_t value_dim) {
   return sizeof(work) + sizeof(float) * QUERIES * (round_up(dim, 16) + round_up(value_dim, 16));
 }
 
-/* ---- packing ---------------------------------------------------------------------------------------------------------- */
+/* ---- packing --------------------------------------------------------------------------------------------------- */
+
+/* Asks for a row that is soon read or written. */
+INLINE void fetch_row(const char *row, int bytes, bool to_write) {
+  for (int i = 0; i < bytes; i += 64) {
+    if (to_write)
+      __builtin_prefetch(row + i, 1, 3);
+    else
+      __builtin_prefetch(row + i, 0, 3);
+  }
+}
 
 INLINE void pack_keys(const flyi_pack_cpu *p, int type) {
-  pack_transposed(p->packed_k, p->k, p->k_stride, p->rows, p->count, p->dim, round_up(p->dim, DEPTH), 1.f, type);
+  pack_transposed(p->packed_k, p->k, p->k_stride, p->rows, p->count, p->dim, round_up(p->dim, DEPTH), 1.f, true, type);
 }
 
 /* Packs V unless it stays where it is; says whether it holds an infinity or a NaN. */
@@ -71,17 +84,15 @@ INLINE int pack_values(const flyi_pack_cpu *p, int type) {
 
 static int pack(const flyi_pack_cpu *p) {
   switch (p->type) {
-  case FLY_F32: pack_keys(p, FLY_F32); return pack_values(p, FLY_F32);
-  case FLY_F16: pack_keys(p, FLY_F16); return pack_values(p, FLY_F16);
-  default: pack_keys(p, FLY_BF16); return pack_values(p, FLY_BF16);
-  }
-}
-
-/* Asks for a row that is soon read or written. */
-INLINE void fetch_row(const char *row, int bytes, bool to_write) {
-  for (int i = 0; i < bytes; i += 64) {
-    if (to_write) __builtin_prefetch(row + i, 1, 3);
-    else __builtin_prefetch(row + i, 0, 3);
+  case FLY_F32:
+    pack_keys(p, FLY_F32);
+    return pack_values(p, FLY_F32);
+  case FLY_F16:
+    pack_keys(p, FLY_F16);
+    return pack_values(p, FLY_F16);
+  default:
+    pack_keys(p, FLY_BF16);
+    return pack_values(p, FLY_BF16);
   }
 }
 
@@ -104,10 +115,11 @@ INLINE void pack_queries(const flyi_forward_cpu *c, float *q, int depth, int typ
   }
 }
 
-/* ---- the two products ------------------------------------------------------------------------------------------------- */
+/* ---- the two products ------------------------------------------------------------------------------------------ */
 
-/* Rare: a row's first scores, or scores that outgrew its maximum. x holds scores less the old maximum; P already has the keys
- * [from, to) of this block. Each row decides for itself, so that its numerics do not depend on its neighbours. */
+/* Rare: a row's first scores, or scores that outgrew its maximum. x holds scores less the old maximum; P already has
+ * the keys [from, to) of this block. Each row decides for itself, so that its numerics do not depend on its
+ * neighbours. */
 RARE void raise_max(work *w, const shape *s, int r0, vf x[ROWS][COLS], int c, int from, int to) {
   for (int r = 0; r < ROWS; r++) {
     int begun = w->begun[r0 / ROWS] >> r & 1, row = r0 + r;
@@ -127,8 +139,8 @@ RARE void raise_max(work *w, const shape *s, int r0, vf x[ROWS][COLS], int c, in
   }
 }
 
-/* P = 2^(score - max) for ROWS queries and c vectors of keys from key0; those from `from` are done. bits: who sees whom; null:
- * everybody everything. */
+/* P = 2^(score - max) for ROWS queries and c vectors of keys from key0; those from `from` are done. bits: who sees
+ * whom; null: everybody everything. */
 INLINE void score(work *w, const shape *s, int r0, const float *k, int from, int key0, int c, const uint64_t *bits) {
   vf x[ROWS][COLS], m[COLS];
   unsigned seen = bits ? 0 : (1 << ROWS) - 1; /* rows that see one of these keys */
@@ -163,7 +175,8 @@ INLINE void score(work *w, const shape *s, int r0, const float *k, int from, int
 
 /* O += P V for ROWS queries and the keys [first, last). */
 INLINE void add_values(work *w, const shape *s, int r0, const float *v, int64_t v_stride, int first, int last) {
-  add_product(s->o + r0 * s->width, s->width, s->width, w->p + first, 1, BLOCK, v + first * v_stride, v_stride, last - first);
+  add_product(s->o + r0 * s->width, s->width, s->width, w->p + first, 1, BLOCK, v + first * v_stride, v_stride,
+              last - first);
 }
 
 /* The same where V holds an infinity or a NaN: only pairs that are visible. */
@@ -177,18 +190,18 @@ RARE void add_visible_values(work *w, const shape *s, int r0, const float *v, in
     }
 }
 
-/* ---- blocks of 64 x 64 ------------------------------------------------------------------------------------------------- */
+/* ---- blocks of 64 x 64 ----------------------------------------------------------------------------------------- */
 
 /* A block of keys and values. */
 typedef struct tile {
   const float *k, *v;
   int64_t v_stride;
-  int special; /* V holds an infinity or a NaN */
+  int special;                     /* V holds an infinity or a NaN */
   const flyi_forward_cpu *opening; /* the call, in its first block */
 } tile;
 
-/* The next block most likely follows this one: each ROWS queries fetch their share of it to the second-level cache; and in
- * the first block, the rows of out that they will write. */
+/* The next block most likely follows this one: each ROWS queries fetch their share of it to the second-level cache;
+ * and in the first block, the rows of out that they will write. */
 INLINE void fetch_next(const tile *t, const shape *s, int r0) {
   const float *k = t->k + BLOCK * s->depth + r0 / ROWS * s->fetch_k;
   const float *v = t->v + BLOCK * t->v_stride + r0 / ROWS * s->fetch_v;
@@ -206,13 +219,21 @@ INLINE void score_keys(work *w, const shape *s, int r0, const float *k, int from
     c = left >= 2 * COLS ? COLS : left > COLS ? (left + 1) / 2 : left;
     switch (c) {
 #if COLS > 3
-    case 4: score(w, s, r0, k, first, key, 4, bits); break;
+    case 4:
+      score(w, s, r0, k, first, key, 4, bits);
+      break;
 #endif
 #if COLS > 2
-    case 3: score(w, s, r0, k, first, key, 3, bits); break;
+    case 3:
+      score(w, s, r0, k, first, key, 3, bits);
+      break;
 #endif
-    case 2: score(w, s, r0, k, first, key, 2, bits); break;
-    default: score(w, s, r0, k, first, key, 1, bits); break;
+    case 2:
+      score(w, s, r0, k, first, key, 2, bits);
+      break;
+    default:
+      score(w, s, r0, k, first, key, 1, bits);
+      break;
     }
   }
 }
@@ -232,8 +253,10 @@ SEPARATE void full_block(work *w, shape s, tile t, int first_row, int last_row) 
 /* ROWS queries that see some of the keys [first, last). */
 INLINE void partial_rows(work *w, const shape *s, const tile *t, int r0, const uint64_t *bits, int first, int last) {
   score_keys(w, s, r0, t->k, first / W, (last + W - 1) / W, bits);
-  if (t->special) add_visible_values(w, s, r0, t->v, t->v_stride, bits);
-  else add_values(w, s, r0, t->v, t->v_stride, first, last);
+  if (t->special)
+    add_visible_values(w, s, r0, t->v, t->v_stride, bits);
+  else
+    add_values(w, s, r0, t->v, t->v_stride, first, last);
 }
 
 /* A block whose visible pairs are w->bits, the first row's first; rows from last_row on have none. */
@@ -247,8 +270,10 @@ SEPARATE void partial_block(work *w, shape s, tile t, int first_row, int last_ro
     }
     fetch_next(&t, &s, r0);
     if (!some) continue;
-    if (all == ~0ull) full_rows(w, &s, &t, r0);
-    else partial_rows(w, &s, &t, r0, bits, __builtin_ctzll(some), BLOCK - __builtin_clzll(some));
+    if (all == ~0ull)
+      full_rows(w, &s, &t, r0);
+    else
+      partial_rows(w, &s, &t, r0, bits, __builtin_ctzll(some), BLOCK - __builtin_clzll(some));
   }
 }
 
@@ -263,14 +288,16 @@ INLINE void run_block(const flyi_forward_cpu *c, work *w, const shape *s, int64_
   uint64_t there = keys >= BLOCK ? ~0ull : (1ull << keys) - 1;
   for (int row = 0; row < c->count; row += BLOCK) {
     int last = min(row + BLOCK, c->count);
-    if (full) memset(w->bits, 0xff, sizeof w->bits);
-    else c->tile(c->args, c->b, c->h, c->q0 + row, (int32_t)key0, w->bits);
+    if (full)
+      memset(w->bits, 0xff, sizeof w->bits);
+    else
+      c->tile(c->args, c->b, c->h, c->q0 + row, (int32_t)key0, w->bits);
     for (int r = 0; r < BLOCK; r++) w->bits[r] &= row + r < last ? there : 0;
     partial_block(w, *s, t, row, last);
   }
 }
 
-/* ---- entry ------------------------------------------------------------------------------------------------------------- */
+/* ---- entry ----------------------------------------------------------------------------------------------------- */
 
 INLINE void begin(const flyi_forward_cpu *c, work *w, const shape *s) {
   int rows = round_up(c->count, ROWS);
@@ -279,9 +306,15 @@ INLINE void begin(const flyi_forward_cpu *c, work *w, const shape *s) {
   memset(w->begun, 0, sizeof w->begun);
   memset(s->o, 0, sizeof(float) * rows * s->width);
   switch (c->type) {
-  case FLY_F32: pack_queries(c, w->q, s->depth, FLY_F32); break;
-  case FLY_F16: pack_queries(c, w->q, s->depth, FLY_F16); break;
-  default: pack_queries(c, w->q, s->depth, FLY_BF16); break;
+  case FLY_F32:
+    pack_queries(c, w->q, s->depth, FLY_F32);
+    break;
+  case FLY_F16:
+    pack_queries(c, w->q, s->depth, FLY_F16);
+    break;
+  default:
+    pack_queries(c, w->q, s->depth, FLY_BF16);
+    break;
   }
 }
 
@@ -314,9 +347,15 @@ static void forward(const flyi_forward_cpu *c) {
       run_block(c, w, &s, block, run.kind == FLY_FULL, i == 0 && block == first);
   }
   switch (c->type) {
-  case FLY_F32: finish(c, w, &s, FLY_F32); break;
-  case FLY_F16: finish(c, w, &s, FLY_F16); break;
-  default: finish(c, w, &s, FLY_BF16); break;
+  case FLY_F32:
+    finish(c, w, &s, FLY_F32);
+    break;
+  case FLY_F16:
+    finish(c, w, &s, FLY_F16);
+    break;
+  default:
+    finish(c, w, &s, FLY_BF16);
+    break;
   }
 }
 

@@ -22,10 +22,10 @@ INLINE vf plain_nan(int type, vf x) { return type == FLY_F32 ? x == x ? x : (vf)
 INLINE vu larger_magnitude(vu check, vf x) { return __builtin_elementwise_max(check, float_to_bits(x) & 0x7fffffff); }
 INLINE bool is_special(vu check) { return lanes((vi)(check >= 0x7f800000)) != 0; }
 
-/* out[dim][64]: up to 64 rows, transposed and times scale; zeros for rows from count on. Returns the largest magnitudes.
- * `depth` rows of out are written: dim, or a little more, with zeros. */
+/* out[dim][64]: up to 64 rows, transposed and times scale; zeros for rows from count on. `depth` rows of out are written:
+ * dim, or a little more, with zeros. `plain`: NaNs are made plain. Returns the largest magnitudes. */
 INLINE vu pack_transposed(float *out, const void *data, int64_t stride, const int32_t *rows, int count, int dim, int depth,
-                          float scale, int type) {
+                          float scale, bool plain, int type) {
   static const float zeros[256]; /* a row that is not there */
   vu check = (vu)0;
   for (int i0 = 0; i0 < BLOCK; i0 += W) {
@@ -35,7 +35,8 @@ INLINE vu pack_transposed(float *out, const void *data, int64_t stride, const in
     for (int d = 0; d < depth; d += W) {
       vf x[W];
       UNROLL for (int i = 0; i < W; i++) {
-        x[i] = plain_nan(type, load_row(type, row[i], d, dim));
+        x[i] = load_row(type, row[i], d, dim);
+        if (plain) x[i] = plain_nan(type, x[i]);
         check = larger_magnitude(check, x[i]);
         x[i] *= scale;
       }
@@ -64,6 +65,19 @@ INLINE void multiply(vf sums[ROWS][COLS], int c, const float *a, int64_t a_step,
   }
 }
 
+/* The same for c = 1, whose few sums would wait for each other: even and odd steps have sums of their own. */
+INLINE void multiply_thin(vf sums[ROWS][COLS], const float *a, int64_t a_step, int64_t a_row, const float *b, int64_t b_step,
+                          int n) {
+  vf odd[ROWS][COLS];
+  UNROLL for (int r = 0; r < ROWS; r++) odd[r][0] = (vf)0.f;
+  for (int i = 0; i + 1 < n; i += 2, a += 2 * a_step, b += 2 * b_step) {
+    multiply(sums, 1, a, 0, a_row, b, 0, 1);
+    multiply(odd, 1, a + a_step, 0, a_row, b + b_step, 0, 1);
+  }
+  if (n & 1) multiply(sums, 1, a, 0, a_row, b, 0, 1);
+  UNROLL for (int r = 0; r < ROWS; r++) sums[r][0] += odd[r][0];
+}
+
 INLINE void add_columns(float *out, int64_t out_row, int c, const float *a, int64_t a_step, int64_t a_row, const float *b,
                         int64_t b_step, int n) {
   vf sums[ROWS][COLS];
@@ -80,8 +94,10 @@ INLINE void add_product(float *out, int64_t out_row, int width, const float *a, 
     int left = (width - at) / W;
     c = left >= 2 * COLS ? COLS : left > COLS ? (left + 1) / 2 : left;
     switch (c) {
-#if COLS > 2
+#if COLS > 3
     case 4: add_columns(out + at, out_row, 4, a, a_step, a_row, b + at, b_step, n); break;
+#endif
+#if COLS > 2
     case 3: add_columns(out + at, out_row, 3, a, a_step, a_row, b + at, b_step, n); break;
 #endif
     case 2: add_columns(out + at, out_row, 2, a, a_step, a_row, b + at, b_step, n); break;

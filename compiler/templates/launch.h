@@ -41,9 +41,9 @@ typedef struct flyi_columns {
 
 /* ---- forward attention on the CPU (attn_fwd_cpu.c) --------------------------------------------------------------------
  *
- * Keys and values are packed first, 64 at a time: K as [dim rounded up to 4][64 keys], V as [64 keys][value_dim rounded up to
- * the target's lanes], both f32 and padded with zeros. Then up to 128 queries at a time walk their row of the block map. Row
- * i of a tensor's plane is at rows[i] * stride elements, or i * stride where rows is null. */
+ * Keys and values are packed first, 64 at a time: K as [dim rounded up to 4][64 keys], V as [64 keys][value_dim rounded
+ * up to the target's lanes], both f32 and padded with zeros. Then up to 128 queries at a time walk their row of the
+ * block map. Row i of a tensor's plane is at rows[i] * stride elements, or i * stride where rows is null. */
 struct fly_run;
 enum { FLYI_ITEM_QUERIES = 128 }; /* at most, in one launch */
 
@@ -188,6 +188,8 @@ typedef struct flyi_merge_code {
 /* ---- gates on the CPU (gate_cpu.c) -------------------------------------------------------------------------------------
  *
  * Rows of one (batch, head); row r of a tensor is at r * stride elements. */
+enum { FLYI_GATE_PARTS = 16 /* of a sum, at most */ };
+
 typedef struct flyi_gate_cpu {
   const void *logits;
   int64_t logits_stride;
@@ -216,14 +218,52 @@ typedef struct flyi_product_cpu {
   int32_t width, depth;
 } flyi_product_cpu;
 
+/* out[r][c] = bias[c] + sum over i < depth of a[r][i] * b[c][i], for up to 4 rows and 4 columns. bias may be null. */
+typedef struct flyi_dots_cpu {
+  float *out;
+  const float *a, *b, *bias;
+  int64_t out_row, a_row, b_row;
+  int32_t rows, columns, depth;
+} flyi_dots_cpu;
+
 typedef struct flyi_gate_code {
   int32_t lanes;
   void (*forward)(const flyi_gated_cpu *call);
   void (*backward)(const flyi_gated_cpu *call); /* of one part */
   void (*product)(const flyi_product_cpu *product);
+  void (*dots)(const flyi_dots_cpu *dots);
   /* Rows as f32 and back: `count` of them, dim elements each. */
   void (*load)(float *out, int64_t out_stride, const void *in, int64_t in_stride, int32_t type, int32_t count, int32_t dim);
   void (*store)(void *out, int64_t out_stride, int32_t type, const float *in, int64_t in_stride, int32_t count, int32_t dim);
 } flyi_gate_code;
+
+/* ---- choosing blocks of keys on the CPU (select_cpu.c) ---------------------------------------------------------------- */
+
+/* The mean of some rows: element d to out[d * FLYI_BLOCK]. */
+typedef struct flyi_mean_cpu {
+  const void *rows;
+  int64_t stride, count;
+  int32_t type, dim;
+  float *out;
+} flyi_mean_cpu;
+
+/* The best blocks of some queries. */
+typedef struct flyi_select_cpu {
+  const void *q;
+  int64_t q_stride;
+  int32_t type, dim, count; /* count: queries, 1 to 64 */
+  const float *means; /* [blocks / 64][dim][64], zeros behind the last */
+  int64_t position;   /* of the first query */
+  int64_t block;      /* keys of one */
+  int32_t top;        /* 1 or more */
+  int32_t *lists;     /* [count][top]: ascending, the own block last, then -1 */
+  float *scratch;     /* select_scratch floats */
+} flyi_select_cpu;
+
+typedef struct flyi_select_code {
+  int64_t (*scratch)(int32_t dim, int64_t blocks, int32_t top); /* floats */
+  void (*mean)(const flyi_mean_cpu *mean);
+  void (*select)(const flyi_select_cpu *select);
+} flyi_select_code;
 
 #endif

@@ -1,16 +1,18 @@
-/* mask_tile.c: the template that turns a mask into bits. Input: the verified mask, joined with it. Output: fly_tile_bits
- * (launch.h), which fills a block of 64 x 64 pairs.
+/* mask_tile.c: the template that turns a mask into bits. Input: the verified mask, joined with it. Output:
+ * fly_tile_bits (launch.h), which fills a block of 64 x 64 pairs.
  *
- * Built twice. With FLYI_JOIN to unoptimised bitcode, which specialize.c joins with masks at run time: divide.c divides a mask into
- * fly_row (what depends on the query alone), fly_column (on the key alone, and is worth keeping) and fly_pair (the rest), so
- * that a buffer is read once a row or column, and the inner loop has little but compares. And natively, around a mask that was
- * compiled as ordinary C, for tests under the sanitizers, which do not see code compiled at run time. */
+ * Built twice. With FLYI_JOIN to unoptimised bitcode, which specialize.c joins with masks at run time: divide.c
+ * divides a mask into fly_row (what depends on the query alone), fly_column (on the key alone, and is worth keeping)
+ * and fly_pair (the rest), so that a buffer is read once a row or column, and the inner loop has little but
+ * compares. And natively, around a mask that was compiled as ordinary C, for tests under the sanitizers, which do
+ * not see code compiled at run time. */
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "launch.h"
 
-/* The inner loop runs over as many pairs as make one vector of any of the vector units; the vectoriser takes it whole. */
+/* The inner loop runs over as many pairs as make one vector of any of the vector units; the vectoriser takes it
+ * whole. */
 enum { LANES = 16 };
 
 typedef uint8_t bytes16 __attribute__((ext_vector_type(LANES)));

@@ -1,6 +1,7 @@
 /* rows.h: rows of f32, f16 and bf16 tensors as vectors of f32, and back.
  *
- * `type` is a fly_type and a constant wherever these are inlined. Nothing outside a row's `count` elements is touched. */
+ * `type` is a fly_type and a constant wherever these are inlined. Nothing outside a row's `count` elements is
+ * touched. */
 #ifndef FLYMASK_ROWS_H
 #define FLYMASK_ROWS_H
 
@@ -15,7 +16,7 @@ INLINE vf from_f16(vh x) {
   return (vf)_mm512_cvtph_ps((__m256i)x);
 #elif W == 8
   return (vf)_mm256_cvtph_ps((__m128i)x);
-#else /* the exponent's bias changes by a product, which is exact for subnormals too; infinity and NaN keep their exponent */
+#else /* a product changes the exponent's bias, exactly for subnormals too; infinity and NaN keep their exponent */
   vu wide = __builtin_convertvector(x, vu), magnitude = wide & 0x7fff;
   vu value = float_to_bits(bits_to_float(magnitude << 13) * 0x1p112f);
   value = magnitude >= 0x7c00 ? (magnitude << 13) | 0x7f800000 : value;
@@ -31,7 +32,8 @@ INLINE vh to_f16(vf x) {
 #else
   vu bits = float_to_bits(x), magnitude = bits & 0x7fffffff;
   vu normal = (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13; /* half to even; may carry to infinity */
-  vu small = float_to_bits(bits_to_float(magnitude) + 0.5f) - 0x3f000000; /* below 2^-14: the addition rounds at 2^-24 */
+  vu small = float_to_bits(bits_to_float(magnitude) + 0.5f) -
+             0x3f000000; /* below 2^-14: the addition rounds at 2^-24 */
   vu half = magnitude < 0x38800000 ? small : normal;
   half = magnitude >= 0x47800000 ? (vu)0x7c00 : half;
   half = magnitude > 0x7f800000 ? (vu)0x7e00 : half;
@@ -51,8 +53,10 @@ INLINE vh to_bf16(vf x) {
 RARE vf load_part(int type, const char *row, int n) {
   float wide[W] = {0};
   vh narrow = (vh)0;
-  if (type == FLY_F32) memcpy(wide, row, 4 * n);
-  else memcpy(&narrow, row, 2 * n);
+  if (type == FLY_F32)
+    memcpy(wide, row, 4 * n);
+  else
+    memcpy(&narrow, row, 2 * n);
   return type == FLY_F32 ? load(wide) : type == FLY_F16 ? from_f16(narrow) : from_bf16(narrow);
 }
 
@@ -67,15 +71,20 @@ INLINE vf load_row(int type, const char *row, int i, int count) {
 
 RARE void store_part(int type, char *row, int n, vf x) {
   vh narrow = type == FLY_F16 ? to_f16(x) : to_bf16(x);
-  if (type == FLY_F32) memcpy(row, &x, 4 * n);
-  else memcpy(row, &narrow, 2 * n);
+  if (type == FLY_F32)
+    memcpy(row, &x, 4 * n);
+  else
+    memcpy(row, &narrow, 2 * n);
 }
 
 INLINE void store_row(int type, char *row, int i, int count, vf x) {
   row += i * element_size(type);
-  if (i + W > count) store_part(type, row, count - i, x);
-  else if (type == FLY_F32) store((float *)row, x);
-  else *(vh_memory *)row = type == FLY_F16 ? to_f16(x) : to_bf16(x);
+  if (i + W > count)
+    store_part(type, row, count - i, x);
+  else if (type == FLY_F32)
+    store((float *)row, x);
+  else
+    *(vh_memory *)row = type == FLY_F16 ? to_f16(x) : to_bf16(x);
 }
 
 #endif

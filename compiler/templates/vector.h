@@ -1,5 +1,5 @@
-/* vector.h: the vectors that the CPU templates compute with: clang's vector extensions at the width of the target that a
- * template is compiled for, and what the language does not say well. */
+/* vector.h: the vectors that the CPU templates compute with: clang's vector extensions at the width of the target
+ * that a template is compiled for, and what the language does not say well. */
 #ifndef FLYMASK_VECTOR_H
 #define FLYMASK_VECTOR_H
 
@@ -13,8 +13,8 @@
 #define RARE static __attribute__((noinline))
 #define SEPARATE static __attribute__((noinline)) /* a function with registers of its own */
 
-/* W: lanes of a vector. A register block is ROWS x COLS vectors of sums: enough of them to hide the latency of an FMA, with
- * registers to spare for its operands. A template may choose another COLS. */
+/* W: lanes of a vector. A register block is ROWS x COLS vectors of sums: enough of them to hide the latency of an
+ * FMA, with registers to spare for its operands. A template may choose another COLS. */
 #if defined __AVX512F__
 #define W 16
 #elif defined __AVX2__
@@ -100,18 +100,29 @@ INLINE float greatest_of(vf x) {
   return GREATER_(even, odd);
 }
 
-/* 2^x, relative error 1e-7, for x up to 127; exactly 0 from -127 down; NaN for a NaN whose low 9 bits are 0. All but the five
- * FMAs run beside the FMA pipes. The polynomial is minimax on [-1/2, 1/2] with its constant term fixed at 1. */
+/* 2^x for x up to 127, relative error 1e-7; 0 exactly for -infinity and from -200 (AVX-512) or -127 down; NaN for a
+ * NaN whose low 9 bits are 0. The polynomial is minimax on [-1/2, 1/2] with its constant term fixed at 1, so that an
+ * exponent can be cut off without an error. All but its five FMAs (six with AVX-512) runs beside the FMA pipes. */
 INLINE vf exp2_of(vf x) {
+#if W == 16
+  x = greater((vf)-200.f, x);
+  vf t = (vf)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  vf f = x - t;
+#else
   x = greater((vf)-127.f, x);
   vf t = x + 12582912.f; /* 1.5 * 2^23: the nearest integer lands in the low bits */
   vf f = x - (t - 12582912.f);
+#endif
   vf p = f * 1.3264727e-3f + 9.6715129e-3f;
   p = p * f + 5.5507337e-2f;
   p = p * f + 2.4022242e-1f;
   p = p * f + 6.9314698e-1f;
   p = p * f + 1.f;
+#if W == 16
+  return (vf)_mm512_scalef_ps((__m512)p, (__m512)t);
+#else
   return bits_to_float(float_to_bits(p) + (float_to_bits(t) << 23));
+#endif
 }
 
 /* x and y lane by lane: low gets the first halves, high the second. */
@@ -129,8 +140,8 @@ INLINE void interleave(vf x, vf y, vf *low, vf *high) {
 }
 
 #if W == 16
-/* 16 x 16 in two steps: squares of 4 x 4 inside the 128-bit lanes, by the shuffles that every vector unit has two of, then
- * whole lanes. */
+/* 16 x 16 in two steps: squares of 4 x 4 inside the 128-bit lanes, by the shuffles that every vector unit has two of,
+ * then whole lanes. */
 INLINE void transpose_square(vf *x) {
   vf t[W];
   UNROLL for (int i = 0; i < W; i += 4) {

@@ -6,7 +6,7 @@
  *     5 the call's geometry      6 block maps     7 kernels            8 attention
  *     9 permutations            10 images: ahead-of-time compilation
  *    11 merging partial attentions                         12 stochastic attention
- *    13 gated sums of attentions
+ *    13 gated sums of attentions                          14 selected blocks: MoBA and others
  *
  * Conventions. Tensors are [batch, heads, sequence, dimension]. Every fallible function returns a fly_status (FLY_OK is 0)
  * and, on failure only, fills the caller's fly_error (which may be NULL); *out is then NULL. Objects are immutable and
@@ -344,8 +344,8 @@ FLY_API fly_status fly_attention_workspace(const fly_attention *call, size_t *by
  * the forward call read and wrote, d_out is the gradient that arrives at out, and d_lse, where given, the one at lse. d_out
  * has the shape of out and, as d_lse, is read through out_rows.
  *
- * Every row of d_q, d_k and d_v is written (or added to): a row that the call does not read gets 0, one that it reads several times (heads
- * that share keys, row maps with repetitions) the sum, in a fixed order. Sums are f32 and rounded once. A query with LSE -inf
+ * Every row of d_q, d_k and d_v is written (or added to): one that the call does not read gets 0, one that it reads several
+ * times (heads that share keys, row maps with repetitions) the sum, in a fixed order. Sums are f32 and rounded once. A query with LSE -inf
  * contributes nothing. The result does not depend on the number of threads. */
 FLY_API fly_status fly_attention_backward(const fly_attention *call, fly_error *error);
 
@@ -482,7 +482,7 @@ typedef struct fly_gated_part {
 typedef struct fly_gated_call {
   size_t size;
   const fly_gated_part *parts;
-  int count;
+  int count;                    /* 1 to 16 */
   fly_tensor q, k, v, out;      /* as in fly_attention, of the kernels' type */
   fly_tensor x;                 /* [batch, 1, sequence, width]; where gates are projected */
   fly_tensor d_out;             /* the rest: fly_gated_backward only */
@@ -500,6 +500,68 @@ FLY_API fly_status fly_gated_forward(const fly_gated_call *call, fly_error *erro
 /* The gradients of out with respect to q, k, v, x and all gates, from d_out and each part's own out and lse. The result does not
  * depend on the number of threads. */
 FLY_API fly_status fly_gated_backward(const fly_gated_call *call, fly_error *error);
+
+/* ---- 14. Selected blocks: MoBA and others --------------------------------------------------------------------------- */
+
+/* Which blocks of keys each query of each head sees. Queries are grouped by what they see: one attention call over rows that
+ * repeat a query for every tile of keys it sees something of, whose partial outputs then merge by LSE. So the work is that of
+ * the selected pairs, however irregular they are. */
+typedef struct fly_selection fly_selection;
+
+typedef struct fly_selection_desc {
+  size_t size;
+  int block;                 /* keys of a block; the last one may be shorter */
+  int64_t batch, heads;      /* heads: query heads */
+  int64_t len_q, len_kv, q_offset; /* as in fly_geometry; positions are tokens, q_offset added */
+  bool not_causal;           /* otherwise no query sees a key behind its own position, whatever is selected */
+  int query_block;           /* queries that share a row of lists or bitmap; 0: 1 */
+  int count;                 /* of a list */
+  const int32_t *lists;      /* [batch, heads, query rows][count] blocks, in any order; -1: none */
+  const uint8_t *bitmap;     /* or [batch, heads, query rows][key blocks], not 0: selected */
+  int64_t stride_batch, stride_head, stride_row; /* of either, in elements; 0 broadcasts */
+  int threads;               /* as in fly_attention */
+  fly_parallel_for parallel_for;
+  void *parallel_user;
+} fly_selection_desc;
+
+/* mask: masks/selected_tiles.c. Its parameters size and count, where baked, must be block and 1 (blocks below 64 keys: 64 / block
+ * rounded up). */
+FLY_API fly_status fly_selection_create(fly_mask *mask, const fly_selection_desc *desc, fly_selection **out, fly_error *error);
+
+/* MoBA (arXiv 2502.13189): each query sees its own block, causally, and the top - 1 earlier whole blocks whose mean key has the
+ * largest product with it, in f32 on q and k as they are; of equal ones the earlier block, and NaN is the least. A query that
+ * has fewer earlier blocks sees them all. No gradient flows through the choice. */
+typedef struct fly_moba_desc {
+  size_t size;
+  int block, top;            /* block size B and k, the own block included */
+  fly_tensor q, k;           /* f32, f16 or bf16; heads of q: a multiple of those of k */
+  int64_t q_offset;          /* query row i is token i + q_offset */
+  int threads;               /* as in fly_attention */
+  fly_parallel_for parallel_for;
+  void *parallel_user;
+} fly_moba_desc;
+
+FLY_API fly_status fly_moba_select(fly_mask *mask, const fly_moba_desc *desc, fly_selection **out, fly_error *error);
+
+FLY_API fly_selection *fly_selection_retain(fly_selection *selection);
+FLY_API void fly_selection_release(fly_selection **selection);
+
+/* The attention that sees what was selected: kernel (of the selection's mask), tensors, scale and threads of the call; its bound,
+ * map, geometry, out_rows and workspace are not used. A query without any key gets output 0 and LSE -inf. The backward pass reads
+ * out and lse, as fly_attention_backward does. */
+FLY_API fly_status fly_selection_forward(const fly_selection *selection, const fly_attention *call, fly_error *error);
+FLY_API fly_status fly_selection_backward(const fly_selection *selection, const fly_attention *call, fly_error *error);
+
+typedef struct fly_selection_info {
+  int64_t batch, heads, len_q, len_kv, q_offset;
+  int block;
+  int64_t rows;              /* of the grouped call, for each head: the most of any */
+  const fly_map *map;        /* of the grouped call; the selection's */
+} fly_selection_info;
+
+FLY_API void fly_selection_get_info(const fly_selection *selection, fly_selection_info *info);
+/* bitmap[batch, heads, len_q, key blocks]: 1 where a query's block is selected, else 0; what masks/moba.c captures. */
+FLY_API void fly_selection_get_bitmap(const fly_selection *selection, uint8_t *bitmap);
 
 #ifdef __cplusplus
 }

@@ -25,19 +25,20 @@
  *     float to integer            saturates; a NaN gives 0
  *     buffer[i], i outside        the index is clamped to the first or the last element; an empty buffer reads 0
  *     local or constant arrays    the index is clamped in the same way; an array of arrays counts as one, row after row
- *     loops                       after 65,536 rounds of all loops together (jumps back to a loop's start), the mask ends
- *                                with the answer false
+ *     loops                       after 65,536 rounds of all loops together (jumps back to a loop's start) the mask
+ *                                 ends with the answer false
  *     __builtin_clz, ctz of 0     the width
  *     a local never assigned      0 (and the compiler's warnings about it are errors)
  *
  * Floating-point operations are IEEE binary32/binary64, never contracted or reordered. C's / and % truncate: -1 / 4 is 0
  * and -1 % 4 is -1, where Python floors to -1 and 3.
  *
- * Refused, with file, line and column: stores to anything but locals, writable globals, calls of functions without a body
- * here (except fly_...), recursion, inline assembly, variable-length arrays, volatile and atomic accesses, conversions
- * between pointers and integers, a pointer that may point into different objects, buffers read as another type, __int128,
- * long double, _Float16, vectors, complex numbers, loops entered by goto at several places. A mask has at most 64 parameters
- * and buffers, 8,192 instructions with all calls inlined, 16 KiB of locals a function and 1 MiB of constant tables.
+ * Refused, with file, line and column: stores to anything but locals, writable globals, calls of functions without a
+ * body here (except fly_...), recursion, inline assembly, variable-length arrays, volatile and atomic accesses,
+ * conversions between pointers and integers, a pointer that may point into different objects, buffers read as another
+ * type, __int128, long double, _Float16, vectors, complex numbers, loops entered by goto at several places. A mask has
+ * at most 64 parameters and buffers, 8,192 instructions with all calls inlined, 16 KiB of locals a function, 64 struct
+ * types and 1 MiB of constant tables.
  *
  * The same file is ordinary C for gcc and clang: a parameter is then a global variable, a buffer a global pointer with
  * global dimensions NAME_dim0 .. NAME_dim3, and fly_mask_context below stands for the call. So a mask can be unit-tested

@@ -23,7 +23,8 @@ static fly_tensor make_tensor(call_case *t, int64_t heads, int64_t seq, int64_t 
   case LAYOUT_BROADCAST:
     if (input) x.stride[0] = x.stride[1] = 0;
     break;
-  default: break;
+  default:
+    break;
   }
   int64_t elements = x.stride[0] * (batch - 1) + x.stride[1] * (heads - 1) + x.stride[2] * (seq - 1) + dim;
   if (batch == 0 || heads == 0 || seq == 0) elements = 0;
@@ -89,7 +90,8 @@ void call_init(call_case *t, const call_spec *spec, oracle_predicate *see, void 
   const call_spec *s = &t->spec;
   test_random random = {1000003 * (uint64_t)(s->seed + 1) + s->dim * 257 + s->len_q * 31 + s->len_kv};
   int64_t rows_q = total(s->cu_q, s->batch, s->len_q), rows_kv = total(s->cu_kv, s->batch, s->len_kv);
-  int64_t seq_q = rows_q + (s->q_rows ? 7 : 0), seq_kv = s->kv_rows == 3 ? rows_kv / 2 + 1 : rows_kv + (s->kv_rows ? 5 : 0);
+  int64_t seq_q = rows_q + (s->q_rows ? 7 : 0),
+          seq_kv = s->kv_rows == 3 ? rows_kv / 2 + 1 : rows_kv + (s->kv_rows ? 5 : 0);
   int64_t seq_out = s->out_rows ? rows_q + 11 : seq_q;
   fly_attention *c = &t->call;
   c->size = sizeof *c;
@@ -99,9 +101,9 @@ void call_init(call_case *t, const call_spec *spec, oracle_predicate *see, void 
   c->out = make_tensor(t, s->heads, seq_out, s->value_dim, s->type, false);
   if (!s->no_lse) c->lse = make_tensor(t, s->heads, seq_out, 1, FLY_F32, false);
   fill(&c->q, &random, s->amplitude), fill(&c->k, &random, 1), fill(&c->v, &random, 1);
-  c->geometry = (fly_geometry){FLY_INIT(fly_geometry), .batch = s->batch, .heads = s->heads, .len_q = s->len_q,
-                               .len_kv = s->len_kv, .q_offset = s->q_offset, .cu_seqlens_q = s->cu_q,
-                               .cu_seqlens_kv = s->cu_kv};
+  c->geometry = (fly_geometry){FLY_INIT(fly_geometry),  .batch = s->batch,        .heads = s->heads,
+                               .len_q = s->len_q,       .len_kv = s->len_kv,      .q_offset = s->q_offset,
+                               .cu_seqlens_q = s->cu_q, .cu_seqlens_kv = s->cu_kv};
   c->geometry.q_rows = make_rows(t, 0, s->q_rows, rows_q, seq_q, &random);
   c->geometry.kv_rows = make_rows(t, 1, s->kv_rows, rows_kv, seq_kv, &random);
   c->out_rows = make_rows(t, 2, s->out_rows, rows_q, seq_out, &random);
@@ -129,16 +131,17 @@ void call_test(const call_spec *spec, oracle_predicate *see, void *context) {
   char what[256];
   call_init(&t, spec, see, context);
   const call_spec *s = &t.spec;
-  snprintf(what, sizeof what, "%s %s D %d DV %d batch %d heads %d/%d lengths %d, %d layout %d rows %d %d %d tile %d x %d",
-           s->target ? s->target : "default", fly_type_name(s->type), s->dim, s->value_dim, (int)s->batch, (int)s->heads,
-           (int)s->kv_heads, (int)s->len_q, (int)s->len_kv, s->layout, s->q_rows, s->kv_rows, s->out_rows, s->tile_q,
-           s->tile_kv);
+  snprintf(what, sizeof what,
+           "%s %s D %d DV %d batch %d heads %d/%d lengths %d, %d layout %d rows %d %d %d tile %d x %d",
+           s->target ? s->target : "default", fly_type_name(s->type), s->dim, s->value_dim, (int)s->batch,
+           (int)s->heads, (int)s->kv_heads, (int)s->len_q, (int)s->len_kv, s->layout, s->q_rows, s->kv_rows,
+           s->out_rows, s->tile_q, s->tile_kv);
   call_run(&t);
   oracle_check(&t.call, see, context, CALL_UNTOUCHED, what);
   call_free(&t);
 }
 
-/* ---- predicates ------------------------------------------------------------------------------------------------------ */
+/* ---- predicates ------------------------------------------------------------------------------------------------ */
 
 bool see_all(void *context, int b, int h, int q, int kv) {
   (void)context, (void)b, (void)h, (void)q, (void)kv;
@@ -159,7 +162,8 @@ bool see_window(void *context, int b, int h, int q, int kv) {
 }
 
 bool see_random(void *context, int b, int h, int q, int kv) {
-  test_random random = {((uint64_t)b << 48 ^ (uint64_t)h << 40 ^ (uint64_t)q << 20 ^ (uint64_t)kv) + 0x9E3779B97F4A7C15};
+  test_random random = {((uint64_t)b << 48 ^ (uint64_t)h << 40 ^ (uint64_t)q << 20 ^ (uint64_t)kv) +
+                        0x9E3779B97F4A7C15};
   test_next(&random);
   return (int)(test_next(&random) >> 33 & 255) < *(const int *)context;
 }

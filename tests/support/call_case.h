@@ -1,5 +1,5 @@
-/* call_case.h: forward calls for tests: random tensors in guarded memory, any layout, row maps, ragged batches, with a handmade
- * mask. */
+/* call_case.h: forward calls for tests: random tensors in guarded memory, any layout, row maps, ragged batches, with
+ * a handmade mask. */
 #ifndef TEST_CALL_CASE_H
 #define TEST_CALL_CASE_H
 
@@ -13,15 +13,16 @@ typedef enum call_layout {
   LAYOUTS
 } call_layout;
 
-/* What is 0 or NULL has a default: f32, 1 batch entry, 1 head, kv_heads as heads, tiles of 128, amplitude 1, scale 1/sqrt(D). */
+/* What is 0 or NULL has a default: f32, 1 batch entry, 1 head, kv_heads as heads, tiles of 128, amplitude 1, scale
+ * 1/sqrt(D). */
 typedef struct call_spec {
   fly_type type;
   int dim, value_dim;
   const char *target;
   int64_t batch, heads, kv_heads, len_q, len_kv, q_offset;
-  const int32_t *cu_q, *cu_kv;          /* ragged; len_q and len_kv are then unused */
+  const int32_t *cu_q, *cu_kv; /* ragged; len_q and len_kv are then unused */
   call_layout layout;
-  int q_rows, kv_rows, out_rows;        /* 1: one map for all, 2: one for each (batch, head), 3: q and kv with duplicates */
+  int q_rows, kv_rows, out_rows; /* 1: one map for all, 2: one for each (batch, head), 3: q and kv with duplicates */
   int tile_q, tile_kv, demote, threads, seed;
   bool no_lse;
   float amplitude, scale;

@@ -1,5 +1,5 @@
-/* compiled.h: masks compiled without a cache, and their bits, for tests. The code is loaded twice, by ORC and by the runtime's
- * own loader; both must give the same bits. */
+/* compiled.h: masks compiled without a cache, and their bits, for tests. The code is loaded twice, by ORC and by the
+ * runtime's own loader; both must give the same bits. */
 #ifndef TEST_COMPILED_H
 #define TEST_COMPILED_H
 

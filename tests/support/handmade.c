@@ -54,8 +54,10 @@ static void build_plane(fly_map *m, flyi_plane *plane, int b, int h, int demote)
       if (kind == FLY_FULL && (int)(noise((uint64_t)i << 32 | (uint32_t)j) >> 56) < demote) kind = FLY_PARTIAL;
       if (kind == FLY_EMPTY) continue;
       fly_run *last = count > plane->start[i] ? &plane->runs[count - 1] : NULL;
-      if (last && last->kind == kind && last->first + last->count == j) last->count++;
-      else plane->runs[count++] = (fly_run){.first = j, .count = 1, .kind = kind};
+      if (last && last->kind == kind && last->first + last->count == j)
+        last->count++;
+      else
+        plane->runs[count++] = (fly_run){.first = j, .count = 1, .kind = kind};
     }
   }
   plane->start[plane->rows] = count;
@@ -97,8 +99,13 @@ void handmade_init(handmade *m, oracle_predicate *see, void *context, flyi_tile_
   m->bound.mask = &m->mask;
   m->bound.hash = (flyi_hash){(uintptr_t)context, (uintptr_t)see};
   flyi_mask_args *args = calloc(1, sizeof *args + SLOTS * sizeof args->slots[0]);
-  *args = (flyi_mask_args){.batch = g->batch, .heads = g->heads, .len_q = g->len_q, .len_kv = g->len_kv,
-                           .q_offset = g->q_offset, .cu_q = g->cu_seqlens_q, .cu_kv = g->cu_seqlens_kv};
+  *args = (flyi_mask_args){.batch = g->batch,
+                           .heads = g->heads,
+                           .len_q = g->len_q,
+                           .len_kv = g->len_kv,
+                           .q_offset = g->q_offset,
+                           .cu_q = g->cu_seqlens_q,
+                           .cu_kv = g->cu_seqlens_kv};
   memcpy(&args->slots[SLOT_SEE], &see, sizeof see);
   args->slots[SLOT_CONTEXT] = (uintptr_t)context;
   build_map(m, args, tile_q, tile_kv, demote);

@@ -175,9 +175,28 @@ static const char unions[] = "#include <flymask/mask.h>\n"
                              "  return ((u.i >> 23) & 255) - 126 > (kv & 7) && s.a + s.b > 2 && s.d == -1;\n"
                              "}\n";
 
+static bool expect_large(int b, int h, int q, int kv) {
+  (void)b;
+  int64_t set = (int64_t)kv * 20 + h, get = (int64_t)q * 20;
+  if (set > 1199) set = 1199;
+  if (get > 1199) get = 1199;
+  return get == set || (get + q) % 3 == 0;
+}
+static const char large[] = "#include <flymask/mask.h>\n" /* what a compiler would rather leave to memcpy and memset */
+                            "typedef struct { int x[1200]; } block;\n"
+                            "static bool get(block c, int i) { return c.x[i] % 3 == 0; }\n"
+                            "bool mask(int b, int h, int q, int kv) {\n"
+                            "  block a = {{0}}, c;\n"
+                            "  for (int i = 0; i < 1200; i++) a.x[i] += i + q;\n"
+                            "  c = a;\n"
+                            "  c.x[kv * 20 + h] = 0;\n"
+                            "  return get(c, q * 20);\n"
+                            "}\n";
+
 const meaning meanings[] = {{pointers, expect_pointers}, {walk, expect_walk},
                             {structs, expect_structs},   {locals, expect_locals},
                             {copies, expect_copies},     {unset, expect_unset},
                             {builtins, expect_builtins}, {attributes, expect_attributes},
-                            {unions, expect_unions},     {cleanups, expect_cleanups}};
+                            {unions, expect_unions},     {cleanups, expect_cleanups},
+                            {large, expect_large}};
 const size_t meaning_count = sizeof meanings / sizeof *meanings;

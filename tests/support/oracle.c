@@ -1,4 +1,5 @@
-/* oracle.c: the double-precision reference: loops over pairs, an exact softmax, and the error that an f32 kernel may make. */
+/* oracle.c: the double-precision reference: loops over pairs, an exact softmax, and the error that an f32 kernel may
+ * make. */
 #include "oracle.h"
 
 #include <float.h>
@@ -25,11 +26,13 @@ double oracle_get(const fly_tensor *t, int64_t b, int64_t h, int64_t row, int64_
 
 void oracle_set(const fly_tensor *t, int64_t b, int64_t h, int64_t row, int64_t i, double x) {
   int64_t at = offset_of(t, b, h, row, i);
-  if (t->type == FLY_F32) ((float *)t->data)[at] = (float)x;
-  else ((uint16_t *)t->data)[at] = t->type == FLY_F16 ? test_to_f16(x) : test_to_bf16(x);
+  if (t->type == FLY_F32)
+    ((float *)t->data)[at] = (float)x;
+  else
+    ((uint16_t *)t->data)[at] = t->type == FLY_F16 ? test_to_f16(x) : test_to_bf16(x);
 }
 
-/* ---- geometry -------------------------------------------------------------------------------------------------------- */
+/* ---- geometry -------------------------------------------------------------------------------------------------- */
 
 static int64_t length(const int32_t *cu, int64_t b, int64_t otherwise) { return cu ? cu[b + 1] - cu[b] : otherwise; }
 
@@ -48,7 +51,7 @@ static int64_t out_row(const fly_attention *c, int64_t b, int64_t h, int64_t row
   return through(map, c->geometry.cu_seqlens_q, b, h, row);
 }
 
-/* ---- one row --------------------------------------------------------------------------------------------------------- */
+/* ---- one row --------------------------------------------------------------------------------------------------- */
 
 /* The keys and values of a (b, h) in the call's order, as doubles. */
 typedef struct plane {
@@ -97,8 +100,8 @@ static void attend(const plane *p, const fly_attention *c, oracle_predicate *see
     }
   }
   for (int64_t j = 0; j < p->keys; j++) {
-    double weight = p->score[j] == -INFINITY ? 0 : exp(p->score[j] - max);
-    if (weight == 0) continue;
+    if (p->score[j] == -INFINITY) continue;
+    double weight = exp(p->score[j] - max); /* may be 0: a NaN that the query sees is seen all the same */
     sum += weight;
     for (int64_t d = 0; d < p->values; d++) result->out[d] += weight * p->v[j * p->values + d];
   }
@@ -116,7 +119,7 @@ void oracle_attend(const fly_attention *c, oracle_predicate *see, void *context,
   close_plane(&p);
 }
 
-/* ---- a whole call ---------------------------------------------------------------------------------------------------- */
+/* ---- a whole call ---------------------------------------------------------------------------------------------- */
 
 /* Half a unit in the last place of the output's type at x, and half the smallest subnormal. */
 static double rounding(fly_type type, double x) {
@@ -125,21 +128,24 @@ static double rounding(fly_type type, double x) {
   return fabs(x) * 0x1p-24 + 0x1p-150;
 }
 
-static void check_row(const fly_attention *c, const oracle_row *want, int64_t b, int64_t h, int64_t row, const char *what) {
+static void check_row(const fly_attention *c, const oracle_row *want, int64_t b, int64_t h, int64_t row,
+                      const char *what) {
   int64_t e = entry(&c->geometry, b), at = out_row(c, b, h, row);
   for (int64_t d = 0; d < c->v.shape[3]; d++) {
     double got = oracle_get(&c->out, e, h, at, d), x = want->out[d];
     bool right = isfinite(x) ? fabs(got - x) <= want->tolerance + rounding(c->out.type, x) : !isfinite(got);
-    if (!right) ck_abort_msg("%s: out[%d, %d, %d, %d] is %.9g, not %.9g within %.2g", what, (int)b, (int)h, (int)row, (int)d, got,
-                  x, want->tolerance + rounding(c->out.type, x));
+    if (!right)
+      ck_abort_msg("%s: out[%d, %d, %d, %d] is %.9g, not %.9g within %.2g", what, (int)b, (int)h, (int)row, (int)d, got,
+                   x, want->tolerance + rounding(c->out.type, x));
   }
   if (!c->lse.data) return;
   double got = oracle_get(&c->lse, e, h, at, 0);
-  bool right = isfinite(want->lse)         ? fabs(got - want->lse) <= want->lse_tolerance
+  bool right = isfinite(want->lse)      ? fabs(got - want->lse) <= want->lse_tolerance
                : want->lse == -INFINITY ? got == -INFINITY
                                         : !isfinite(got);
-  if (!right) ck_abort_msg("%s: lse[%d, %d, %d] is %.9g, not %.9g within %.2g", what, (int)b, (int)h, (int)row, got, want->lse,
-                want->lse_tolerance);
+  if (!right)
+    ck_abort_msg("%s: lse[%d, %d, %d] is %.9g, not %.9g within %.2g", what, (int)b, (int)h, (int)row, got, want->lse,
+                 want->lse_tolerance);
 }
 
 void oracle_check(const fly_attention *c, oracle_predicate *see, void *context, double untouched, const char *what) {

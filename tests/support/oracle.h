@@ -1,6 +1,7 @@
 /* oracle.h: attention in double precision, pair by pair, as the formula says it: the reference of the kernel tests.
  *
- * It reads the call's description (tensors, geometry, row maps) and a predicate, and shares no code with the library. */
+ * It reads the call's description (tensors, geometry, row maps) and a predicate, and shares no code with the library.
+ */
 #ifndef TEST_ORACLE_H
 #define TEST_ORACLE_H
 
@@ -11,12 +12,12 @@ typedef bool oracle_predicate(void *context, int b, int h, int q, int kv);
 
 typedef struct oracle_row {
   double out[256], lse;
-  double tolerance;     /* of an f32 kernel, without the rounding to the output's type */
+  double tolerance; /* of an f32 kernel, without the rounding to the output's type */
   double lse_tolerance;
 } oracle_row;
 
-/* Row `row` of (b, h). An infinite score or a NaN that the query sees gives NaN; a score of -infinity counts as masked. The
- * call's geometry must be complete. */
+/* Row `row` of (b, h). An infinite score or a NaN that the query sees gives NaN; a score of -infinity counts as
+ * masked. The call's geometry must be complete. */
 void oracle_attend(const fly_attention *call, oracle_predicate *see, void *context, int64_t b, int64_t h, int64_t row,
                    oracle_row *result);
 
@@ -24,7 +25,8 @@ void oracle_attend(const fly_attention *call, oracle_predicate *see, void *conte
 double oracle_get(const fly_tensor *t, int64_t b, int64_t h, int64_t row, int64_t i);
 void oracle_set(const fly_tensor *t, int64_t b, int64_t h, int64_t row, int64_t i, double x);
 
-/* Compares everything the call wrote; rows that it must not write have to hold `untouched`. Fails the test with `what`. */
+/* Compares everything the call wrote; rows that it must not write have to hold `untouched`. Fails the test with
+ * `what`. */
 void oracle_check(const fly_attention *call, oracle_predicate *see, void *context, double untouched, const char *what);
 
 #endif

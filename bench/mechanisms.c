@@ -1,0 +1,224 @@
+/* mechanisms.c: what Stochastic Attention, gated SA + SWA and MoBA cost beside the plain windows of as many keys, forward and backward, and
+ * a permutation of a million rows. One row a comparison; times are medians of runs in turn, so that all meet the same machine; with
+ * one thread they are the processor's, which other work on the machine disturbs less.
+ *
+ * Usage: bench_mechanisms [permutation|sa|gated|moba]... [n=TOKENS] [heads=H] [kv_heads=H] [dim=D] [threads=N]   (default: all) */
+#include <flymask/flymask.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MOST_RUNS = 60, CONTENDERS = 4 };
+
+static int64_t n = 8192, heads = 4, kv_heads = 4, dim = 64;
+static int threads = 1;
+static fly_error error;
+
+static void check(fly_status status) {
+  if (status == FLY_OK) return;
+  fprintf(stderr, "%s %s:%d: %s\n", fly_status_name(status), error.file, error.line, error.message);
+  exit(1);
+}
+
+/* ---- things ------------------------------------------------------------------------------------------------------------ */
+
+static fly_mask *mask_of(const char *name) {
+  char path[512];
+  fly_mask *mask;
+  snprintf(path, sizeof path, "%s/masks/%s.c", FLYMASK_SOURCE, name);
+  check(fly_mask_compile_file(path, NULL, &mask, &error));
+  return mask;
+}
+
+static fly_kernel *kernel_of(fly_mask *mask) {
+  fly_kernel *kernel;
+  fly_kernel_desc desc = {FLY_INIT(fly_kernel_desc), .type = FLY_F32, .head_dim = (int)dim};
+  check(fly_kernel_create(mask, &desc, &kernel, &error));
+  return kernel;
+}
+
+static fly_tensor tensor(int64_t h, int64_t d) {
+  float *data = aligned_alloc(64, (size_t)(h * n * d * 4 + 63) / 64 * 64);
+  static uint64_t state = 88172645463325252;
+  for (int64_t i = 0; i < h * n * d; i++) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    data[i] = (float)((double)(state >> 11) * 0x1p-52 - 1);
+  }
+  return fly_tensor_dense(data, FLY_F32, 1, h, n, d);
+}
+
+/* Inputs, one output and one set of gradients for all contenders of a comparison. */
+static fly_attention base_call(void) {
+  fly_attention c = {FLY_INIT(fly_attention), .threads = threads};
+  c.q = tensor(heads, dim), c.k = tensor(kv_heads, dim), c.v = tensor(kv_heads, dim), c.out = tensor(heads, dim);
+  c.lse = tensor(heads, 1), c.d_out = tensor(heads, dim);
+  c.d_q = tensor(heads, dim), c.d_k = tensor(kv_heads, dim), c.d_v = tensor(kv_heads, dim);
+  return c;
+}
+
+static fly_attention window_call(const fly_attention *base, int left, int right) {
+  fly_attention c = *base;
+  fly_mask *mask = mask_of("sliding_window");
+  fly_arg args[] = {FLY_INT("left", left), FLY_INT("right", right)};
+  fly_geometry g = {FLY_INIT(fly_geometry), .batch = 1, .heads = heads, .len_q = n, .len_kv = n};
+  fly_map *map;
+  c.kernel = kernel_of(mask);
+  check(fly_mask_bind(mask, args, 2, &c.bound, &error));
+  check(fly_map_build(c.bound, &g, NULL, &map, &error));
+  c.map = map;
+  return c;
+}
+
+static fly_attention sa_call(const fly_attention *base, int left, int right, fly_sa_causal causal) {
+  fly_attention c = *base;
+  fly_mask *mask = mask_of("stochastic");
+  fly_sa *sa;
+  fly_sa_desc d = {FLY_INIT(fly_sa_desc), .left = left, .right = right, .causal = causal, .batch = 1, .heads = heads, .length = n,
+                   .seed = 1};
+  check(fly_sa_create(mask, &d, &sa, &error));
+  check(fly_sa_apply(sa, &c, &error));
+  c.kernel = kernel_of(mask);
+  return c;
+}
+
+/* ---- timing ------------------------------------------------------------------------------------------------------------ */
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static int compare(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+typedef struct contender {
+  const char *name;
+  void (*run)(void *context);
+  void *context;
+  double ms[MOST_RUNS], median;
+} contender;
+
+/* In turn, for three seconds or 60 runs. */
+static void race(contender *all, int count) {
+  double start = now();
+  int runs = 0;
+  for (int i = 0; i < count; i++) all[i].run(all[i].context);
+  while (runs < MOST_RUNS && (runs < 5 || now() - start < 3000)) {
+    for (int i = 0; i < count; i++) {
+      double before = now();
+      all[i].run(all[i].context);
+      all[i].ms[runs] = now() - before;
+    }
+    runs++;
+  }
+  for (int i = 0; i < count; i++) {
+    qsort(all[i].ms, (size_t)runs, sizeof *all[i].ms, compare);
+    all[i].median = all[i].ms[runs / 2];
+    printf("  %-44s %10.3f ms   (least %.3f)\n", all[i].name, all[i].median, all[i].ms[0]);
+  }
+}
+
+static void forward(void *context) { check(fly_attention_forward(context, &error)); }
+static void backward(void *context) { check(fly_attention_backward(context, &error)); }
+
+/* ---- comparisons --------------------------------------------------------------------------------------------------------- */
+
+static void draw(void *context) { check(fly_permutation(1000000, 1, 0, 0, 0, context, &error)); }
+
+static void bench_permutation(void) {
+  int32_t *rows = malloc(1000000 * sizeof *rows);
+  contender all[] = {{.name = "permutation of 1,000,000 rows", .run = draw, .context = rows}};
+  race(all, 1);
+  free(rows);
+}
+
+static void bench_sa(void) {
+  fly_attention base = base_call(), window = window_call(&base, 128, 128);
+  fly_attention sa = sa_call(&base, 128, 128, FLY_SA_NOT_CAUSAL), by_token = sa_call(&base, 128, 128, FLY_SA_BY_TOKEN);
+  contender f[] = {{.name = "window 128 + 128, forward", .run = forward, .context = &window},
+                   {.name = "SA 128 + 128, forward", .run = forward, .context = &sa},
+                   {.name = "SA 128 + 128, causal by token, forward", .run = forward, .context = &by_token}};
+  race(f, 3);
+  printf("  SA / window %.3f, causal by token / window %.3f\n", f[1].median / f[0].median, f[2].median / f[0].median);
+  contender b[] = {{.name = "window 128 + 128, backward", .run = backward, .context = &window},
+                   {.name = "SA 128 + 128, backward", .run = backward, .context = &sa},
+                   {.name = "SA 128 + 128, causal by token, backward", .run = backward, .context = &by_token}};
+  race(b, 3);
+  printf("  SA / window %.3f, causal by token / window %.3f\n", b[1].median / b[0].median, b[2].median / b[0].median);
+}
+
+static void gated_forward(void *context) { check(fly_gated_forward(context, &error)); }
+static void gated_backward(void *context) { check(fly_gated_backward(context, &error)); }
+
+static void bench_gated(void) {
+  fly_attention base = base_call(), window = window_call(&base, 255, 0), sa = sa_call(&base, 128, 128, FLY_SA_BY_TOKEN);
+  fly_tensor x = tensor(1, heads * dim), d_x = tensor(1, heads * dim);
+  window.out = tensor(heads, dim), window.lse = tensor(heads, 1);
+  fly_gated_part given[2] = {{.attention = sa}, {.attention = window}}, projected[2] = {{.attention = sa}, {.attention = window}};
+  for (int i = 0; i < 2; i++) {
+    given[i].gate = (fly_gate){.logits = tensor(heads, 1), .d_logits = tensor(heads, 1)};
+    fly_tensor weight = tensor(1, heads * heads * dim / n + heads * dim), d_weight = tensor(1, heads * heads * dim / n + heads * dim);
+    weight = fly_tensor_dense(weight.data, FLY_F32, 1, heads, 1, heads * dim);
+    d_weight = fly_tensor_dense(d_weight.data, FLY_F32, 1, heads, 1, heads * dim);
+    projected[i].gate = (fly_gate){.weight = weight, .d_weight = d_weight};
+  }
+  fly_gated_call a = {FLY_INIT(fly_gated_call), .parts = given, .count = 2, .q = base.q, .k = base.k, .v = base.v,
+                      .out = tensor(heads, dim), .d_out = base.d_out, .d_q = base.d_q, .d_k = base.d_k, .d_v = base.d_v,
+                      .threads = threads};
+  fly_gated_call b = a;
+  b.parts = projected, b.x = x, b.d_x = d_x;
+  contender f[] = {{.name = "SA 128 + 128, causal by token, forward", .run = forward, .context = &sa},
+                   {.name = "SWA 256, forward", .run = forward, .context = &window},
+                   {.name = "gated SA + SWA, logits given, forward", .run = gated_forward, .context = &a},
+                   {.name = "gated SA + SWA, projected, forward", .run = gated_forward, .context = &b}};
+  race(f, 4);
+  double sum = f[0].median + f[1].median;
+  printf("  gated / (SA plus SWA) %.3f, projected %.3f\n", f[2].median / sum, f[3].median / sum);
+  contender g[] = {{.name = "SA 128 + 128, causal by token, backward", .run = backward, .context = &sa},
+                   {.name = "SWA 256, backward", .run = backward, .context = &window},
+                   {.name = "gated SA + SWA, logits given, backward", .run = gated_backward, .context = &a},
+                   {.name = "gated SA + SWA, projected, backward", .run = gated_backward, .context = &b}};
+  race(g, 4);
+  sum = g[0].median + g[1].median;
+  printf("  gated / (SA plus SWA) %.3f, projected %.3f\n", g[2].median / sum, g[3].median / sum);
+}
+
+/* ---- the command ----------------------------------------------------------------------------------------------------------- */
+
+static const struct {
+  const char *name;
+  void (*run)(void);
+} benches[] = {{"permutation", bench_permutation}, {"sa", bench_sa}, {"gated", bench_gated}};
+enum { BENCHES = sizeof benches / sizeof *benches };
+
+static bool take_number(const char *argument) {
+  const struct {
+    const char *name;
+    int64_t *value;
+  } numbers[] = {{"n=", &n}, {"heads=", &heads}, {"kv_heads=", &kv_heads}, {"dim=", &dim}};
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    if (strncmp(argument, numbers[i].name, strlen(numbers[i].name)) == 0)
+      return *numbers[i].value = atoll(argument + strlen(numbers[i].name)), true;
+  if (strncmp(argument, "threads=", 8) == 0) return threads = atoi(argument + 8), true;
+  return false;
+}
+
+int main(int argc, char **argv) {
+  bool wanted[BENCHES] = {false}, any = false;
+  for (int i = 1; i < argc; i++) {
+    bool known = take_number(argv[i]);
+    for (int k = 0; k < BENCHES; k++)
+      if (strcmp(argv[i], benches[k].name) == 0) known = any = wanted[k] = true;
+    if (!known) return fprintf(stderr, "%s: %s?\n", argv[0], argv[i]), 2;
+  }
+  printf("n = %lld, %lld heads, %lld key/value heads, D = %lld, f32, %d thread%s\n", (long long)n, (long long)heads,
+         (long long)kv_heads, (long long)dim, threads, threads == 1 ? "" : "s");
+  for (int k = 0; k < BENCHES; k++)
+    if (!any || wanted[k]) printf("%s\n", benches[k].name), benches[k].run();
+  return 0;
+}

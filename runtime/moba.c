@@ -1,0 +1,116 @@
+/* moba.c: the gate of MoBA. Input: Q and K. Output: each query's blocks: its own, and the earlier ones with the best means; from
+ * there on a selection like any other (selection.c). */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "call.h"
+
+#define REFUSE(error, ...) flyi_fail(error, FLY_ERROR_ARGUMENT, __VA_ARGS__)
+
+extern const flyi_select_code flyi_select_x86_64, flyi_select_x86_64_v3, flyi_select_x86_64_v4;
+
+static const flyi_select_code *code_of(flyi_isa isa) {
+  static const flyi_select_code *const all[] = {&flyi_select_x86_64, &flyi_select_x86_64_v3, &flyi_select_x86_64_v4};
+  return all[isa];
+}
+
+typedef struct gate {
+  const fly_moba_desc *d;
+  const flyi_select_code *code;
+  int64_t batch, heads, kv_heads, len_q, len_kv, dim;
+  int64_t blocks, panels; /* whole blocks of keys; panels of 64 of them */
+  int64_t tiles;          /* of 64 queries */
+  float *means;           /* [batch, kv_heads][panels][dim][64] */
+  int32_t *lists;         /* [batch, heads, len_q][top] */
+  float *scratch;         /* [workers] */
+  int64_t scratch_floats;
+} gate;
+
+static void mean_block(void *context, int64_t item, int worker) {
+  (void)worker;
+  const gate *g = context;
+  int64_t block = item % g->blocks, plane = item / g->blocks;
+  float *panel = g->means + (plane * g->panels + block / FLYI_BLOCK) * g->dim * FLYI_BLOCK;
+  g->code->mean(&(flyi_mean_cpu){
+      .rows = flyi_plane_row(&g->d->k, plane / g->kv_heads, plane % g->kv_heads, block * g->d->block),
+      .stride = g->d->k.stride[2], .count = g->d->block, .type = g->d->k.type, .dim = (int32_t)g->dim,
+      .out = panel + block % FLYI_BLOCK});
+}
+
+static void select_tile(void *context, int64_t item, int worker) {
+  const gate *g = context;
+  int64_t plane = item / g->tiles, row = item % g->tiles * FLYI_BLOCK, b = plane / g->heads, h = plane % g->heads;
+  int64_t kv_plane = b * g->kv_heads + h / (g->heads / g->kv_heads);
+  g->code->select(&(flyi_select_cpu){
+      .q = flyi_plane_row(&g->d->q, b, h, row), .q_stride = g->d->q.stride[2], .type = g->d->q.type, .dim = (int32_t)g->dim,
+      .count = (int32_t)flyi_min64(g->len_q - row, FLYI_BLOCK), .means = g->means + kv_plane * g->panels * g->dim * FLYI_BLOCK,
+      .position = row + g->d->q_offset, .block = g->d->block, .top = g->d->top,
+      .lists = g->lists + (plane * g->len_q + row) * g->d->top, .scratch = g->scratch + worker * g->scratch_floats});
+}
+
+/* ---- checks -------------------------------------------------------------------------------------------------------------------- */
+
+static bool is_float(fly_type type) { return type == FLY_F32 || type == FLY_F16 || type == FLY_BF16; }
+
+static fly_status check_desc(const fly_moba_desc *d, fly_error *error) {
+  fly_status status;
+  if (d->block < 1) return REFUSE(error, "block is %d", d->block);
+  if (d->top < 1) return REFUSE(error, "top is %d: the own block counts", d->top);
+  if (d->threads < 0) return REFUSE(error, "threads is %d", d->threads);
+  if (!is_float(d->q.type)) return REFUSE(error, "q.type is %s: wanted f32, f16 or bf16", fly_type_name(d->q.type));
+  if ((status = flyi_tensor_check("q", &d->q, d->q.type, d->q.shape[3], false, error)) ||
+      (status = flyi_tensor_check("k", &d->k, d->q.type, d->q.shape[3], false, error)))
+    return status;
+  if (d->k.shape[0] != d->q.shape[0])
+    return REFUSE(error, "k.shape[0] is %" PRId64 ", q.shape[0] %" PRId64, d->k.shape[0], d->q.shape[0]);
+  if (d->q.shape[1] && (!d->k.shape[1] || d->q.shape[1] % d->k.shape[1]))
+    return REFUSE(error, "q has %" PRId64 " heads, k %" PRId64 ": they must divide", d->q.shape[1], d->k.shape[1]);
+  if (d->q_offset < 0 || d->q_offset + d->q.shape[2] > d->k.shape[2])
+    return REFUSE(error, "queries are tokens %" PRId64 " .. %" PRId64 ", but there are %" PRId64 " keys", d->q_offset,
+                  d->q_offset + d->q.shape[2] - 1, d->k.shape[2]);
+  if (d->q.shape[3] > FLYI_MAX_DIM)
+    return REFUSE(error, "q.shape[3] is %" PRId64 ": at most %d", d->q.shape[3], FLYI_MAX_DIM);
+  return FLY_OK;
+}
+
+/* ---- the whole ----------------------------------------------------------------------------------------------------------------- */
+
+static fly_status choose(gate *g, fly_error *error) {
+  const fly_moba_desc *d = g->d;
+  flyi_threads threads = {d->threads, d->parallel_for, d->parallel_user};
+  int64_t planes = g->batch * g->heads, kv_planes = g->batch * g->kv_heads;
+  threads.limit = flyi_worker_count(&threads, planes * g->tiles);
+  g->scratch_floats = (g->code->scratch((int32_t)g->dim, g->panels * FLYI_BLOCK, d->top) + 15) / 16 * 16;
+  g->means = flyi_alloc((size_t)(kv_planes * g->panels) * (size_t)g->dim, FLYI_BLOCK * sizeof *g->means);
+  g->lists = flyi_grow(NULL, (size_t)(planes * g->len_q) * (size_t)d->top, sizeof *g->lists);
+  g->scratch = flyi_alloc_aligned((size_t)(threads.limit * g->scratch_floats) * sizeof *g->scratch);
+  if (!g->means || !g->lists || !g->scratch) return flyi_no_memory(error);
+  flyi_parallel(&threads, kv_planes * g->blocks, mean_block, g);
+  flyi_parallel(&threads, planes * g->tiles, select_tile, g);
+  return FLY_OK;
+}
+
+fly_status fly_moba_select(fly_mask *mask, const fly_moba_desc *desc, fly_selection **out, fly_error *error) {
+  fly_moba_desc d;
+  fly_status status;
+  if (!out) return REFUSE(error, "out is NULL");
+  *out = NULL;
+  if (!desc) return REFUSE(error, "desc is NULL");
+  if (!flyi_copy_struct(&d, sizeof d, desc))
+    return REFUSE(error, "desc.size is %zu: set it with FLY_INIT(fly_moba_desc)", desc->size);
+  if ((status = check_desc(&d, error))) return status;
+  gate g = {.d = &d, .code = code_of(flyi_isa_best()), .batch = d.q.shape[0], .heads = d.q.shape[1], .kv_heads = d.k.shape[1],
+            .len_q = d.q.shape[2], .len_kv = d.k.shape[2], .dim = d.q.shape[3]};
+  g.blocks = g.len_kv / d.block, g.panels = (g.blocks + FLYI_BLOCK - 1) / FLYI_BLOCK;
+  g.tiles = (g.len_q + FLYI_BLOCK - 1) / FLYI_BLOCK;
+  if (d.top > g.blocks + 1) d.top = (int)g.blocks + 1;
+  if (!(status = choose(&g, error))) {
+    fly_selection_desc selection = {FLY_INIT(fly_selection_desc), .block = d.block, .batch = g.batch, .heads = g.heads,
+                                    .len_q = g.len_q, .len_kv = g.len_kv, .q_offset = d.q_offset, .count = d.top, .lists = g.lists,
+                                    .stride_batch = g.heads * g.len_q * d.top, .stride_head = g.len_q * d.top, .stride_row = d.top,
+                                    .threads = d.threads, .parallel_for = d.parallel_for, .parallel_user = d.parallel_user};
+    status = fly_selection_create(mask, &selection, out, error);
+  }
+  free(g.means), free(g.lists), free(g.scratch);
+  return status;
+}
