@@ -5,7 +5,8 @@ set(FLYMASK_ISAS x86-64 x86-64-v3 x86-64-v4)
 set(FLYMASK_TEMPLATE_FLAGS -std=gnu17 -O3 -fPIC -fvisibility=hidden -ffp-contract=fast -mprefer-vector-width=512
     -Wall -Wextra -I${PROJECT_SOURCE_DIR}/include)
 if(FLYMASK_SANITIZE AND CMAKE_C_COMPILER_ID STREQUAL Clang)
-  list(APPEND FLYMASK_TEMPLATE_FLAGS -fsanitize=${FLYMASK_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g -O1)
+  list(APPEND FLYMASK_TEMPLATE_FLAGS -fsanitize=${FLYMASK_SANITIZE} -fno-sanitize=function -fno-sanitize-recover=all
+    -fno-omit-frame-pointer -g -O1)
 endif()
 
 # flymask_template_objects(OUT source [flags...]): one object for each ISA; a template names its symbols with FLYI_ISA.

@@ -35,16 +35,6 @@ static void pack_block(const flyi_schedule *s, int64_t g, flyi_group group, int6
   s->special[at] = s->code->pack(&pack) != 0;
 }
 
-/* Asks for the rows of a block before it is their turn: through a row map they may be anywhere. */
-static void fetch_block(const flyi_schedule *s, flyi_group group, int64_t block) {
-  const fly_attention *c = &s->call->c;
-  int64_t keys = flyi_len_kv(&c->geometry, group.b) - block * FLYI_BLOCK, count = flyi_min64(keys, FLYI_BLOCK);
-  int64_t row = flyi_start_of(c->geometry.cu_seqlens_kv, group.b) + block * FLYI_BLOCK;
-  const int32_t *rows = flyi_map_rows(&c->geometry.kv_rows, group.b, group.h, row);
-  flyi_prefetch_rows(&c->k, group.b, group.kv_head, row, rows, count);
-  flyi_prefetch_rows(&c->v, group.b, group.kv_head, row, rows, count);
-}
-
 static int64_t pack_items(const flyi_schedule *s) { return (s->key_blocks + PACK_BLOCKS - 1) / PACK_BLOCKS; }
 
 static void pack_keys(void *context, int64_t item, int worker) {
@@ -54,11 +44,8 @@ static void pack_keys(void *context, int64_t item, int worker) {
   flyi_group group = flyi_schedule_of(s, s->first + g);
   int64_t blocks = (flyi_len_kv(&s->call->c.geometry, group.b) + FLYI_BLOCK - 1) / FLYI_BLOCK;
   const int32_t *needed = s->needed + g * (s->key_blocks + 1);
-  for (int64_t block = first, last = flyi_min64(first + PACK_BLOCKS, blocks); block < last; block++) {
-    if (!needed[block]) continue;
-    if (block + 1 < last) fetch_block(s, group, block + 1);
-    pack_block(s, g, group, block);
-  }
+  for (int64_t block = first; block < flyi_min64(first + PACK_BLOCKS, blocks); block++)
+    if (needed[block]) pack_block(s, g, group, block);
 }
 
 /* The group whose items contain `item`: item_start ascends. */
@@ -105,6 +92,7 @@ static void attend(void *context, int64_t item, int worker) {
   int64_t g = group_of_item(s, p->groups, item);
   flyi_group group = flyi_schedule_of(s, s->first + g);
   flyi_item at = s->items[g * s->group_heads * s->query_blocks + item - s->item_start[g]];
+  int64_t h = group.h + at.head, query = at.index * s->item_queries;
   int64_t key_row = flyi_start_of(c->geometry.cu_seqlens_kv, group.b);
   flyi_forward_cpu f = {
       .type = c->q.type,
@@ -122,7 +110,6 @@ static void attend(void *context, int64_t item, int worker) {
       .args = s->map->args,
       .scratch = s->scratch + worker * s->scratch_bytes,
   };
-  int64_t h = group.h + at.head, query = at.index * s->item_queries;
   place_queries(s, group.b, h, query, &f);
   f.run_count = flyi_schedule_runs(s, group.b, h, query, &f.runs);
   s->code->forward(&f);

@@ -26,7 +26,6 @@ static fly_status find_repeats(const flyi_backward *b, flyi_side *side, fly_erro
     side->repeats = true; /* several heads' rows of a key/value head */
     return FLY_OK;
   }
-  if (side->queries && c->out_rows.rows == map->rows) return FLY_OK; /* checked: no row of out is written twice */
   flyi_repeat where;
   return flyi_rows_repeat(map, &c->geometry, side->queries, side->rows, &side->repeats, &where, error);
 }

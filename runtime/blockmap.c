@@ -5,11 +5,13 @@
  * threads, and runs are as long as they can be, so neither does the result. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "survey.h"
 
 /* Rows of tiles are built in so many bands at most, of this many rows at least. */
 enum { BANDS = 32, BAND_ROWS = 64 };
+enum { ALONE = 2000000 }; /* nanoseconds */
 /* Of tiles in a row or column: what fly_run can count. */
 static const int64_t tile_limit = (1 << 29) - 1;
 
@@ -61,7 +63,7 @@ static fly_status copy_geometry(fly_map *map, const fly_geometry *geometry, fly_
 typedef struct build {
   const flyi_survey *survey;
   flyi_band *band;
-  int64_t bands;
+  int64_t bands, done; /* done: before the others joined */
   flyi_scratch *scratch; /* of each worker */
   atomic_bool failed;
 } build;
@@ -89,7 +91,23 @@ static bool make_bands(build *b, int32_t planes) {
 
 static void build_band(void *context, int64_t item, int worker) {
   build *b = context;
+  item += b->done;
   if (!b->failed && !flyi_band_build(&b->band[item], &b->scratch[worker])) b->failed = true;
+}
+
+static int64_t nanoseconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+/* Most maps are done before a thread has woken up, and on a busy machine waiting for one can cost a hundred times the work:
+ * the caller's thread starts alone, and the others join what lasts longer than ALONE. */
+static void build_bands(build *b, const flyi_threads *threads) {
+  int64_t end = nanoseconds() + ALONE, alone = 0;
+  while (alone < b->bands && nanoseconds() < end) build_band(b, alone++, 0);
+  b->done = alone;
+  if (alone < b->bands) flyi_parallel(threads, b->bands - alone, build_band, b);
 }
 
 /* Joins a plane's bands; returns the band behind them, or NULL where memory is short. */
@@ -138,7 +156,7 @@ static fly_status build_planes(fly_map *map, const flyi_survey *survey, const fl
   ok = ok && b.scratch;
   while (ok && ready < workers) ok = flyi_scratch_create(&b.scratch[ready++], survey, map->plane_count);
   if (ok) {
-    flyi_parallel(threads, b.bands, build_band, &b);
+    build_bands(&b, threads);
     ok = !b.failed && join_bands(map, &b);
   }
   while (ready > 0) flyi_scratch_free(&b.scratch[--ready]);

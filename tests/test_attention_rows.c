@@ -1,4 +1,6 @@
 /* Strides, row maps, offsets and ragged batches reach the right rows and no others. */
+#include <sys/mman.h>
+
 #include "support/call_case.h"
 
 static int window[2] = {40, 12};
@@ -124,6 +126,33 @@ START_TEST(rows_beyond_the_lengths_are_left_alone) {
 }
 END_TEST
 
+/* Rows of K and V 16 MB apart: offsets beyond 2^31 elements. Only the pages that are touched exist. */
+START_TEST(offsets_beyond_31_bits) {
+  enum { STEP = 1 << 22, ROWS_KV = 600 };
+  size_t bytes = ((size_t)(ROWS_KV - 1) * STEP + 16) * sizeof(float);
+  float *far = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (far == MAP_FAILED) {
+    printf("skipped: no %zu bytes of address space\n", bytes);
+    return;
+  }
+  call_spec s = {.dim = 8, .len_q = 70, .len_kv = ROWS_KV, .q_offset = ROWS_KV - 70};
+  call_case t;
+  call_init(&t, &s, see_causal, NULL);
+  fly_tensor k = t.call.k, v = t.call.v;
+  t.call.k.data = far, t.call.v.data = far + 8;
+  t.call.k.stride[2] = t.call.v.stride[2] = STEP;
+  for (int64_t r = 0; r < ROWS_KV; r++)
+    for (int64_t d = 0; d < 8; d++) {
+      oracle_set(&t.call.k, 0, 0, r, d, oracle_get(&k, 0, 0, r, d));
+      oracle_set(&t.call.v, 0, 0, r, d, oracle_get(&v, 0, 0, r, d));
+    }
+  call_run(&t);
+  oracle_check(&t.call, see_causal, NULL, CALL_UNTOUCHED, "far rows");
+  call_free(&t);
+  munmap(far, bytes);
+}
+END_TEST
+
 static Suite *make_suite(void) {
   Suite *suite = suite_create("attention_rows");
   TCase *tests = tcase_create("rows");
@@ -134,6 +163,7 @@ static Suite *make_suite(void) {
   tcase_add_test(tests, ragged_batches);
   tcase_add_loop_test(tests, one_query_on_many_keys, 0, 3);
   tcase_add_test(tests, rows_beyond_the_lengths_are_left_alone);
+  tcase_add_test(tests, offsets_beyond_31_bits);
   suite_add_tcase(suite, tests);
   return suite;
 }

@@ -62,6 +62,11 @@ INLINE void fetch_row(const char *row, int bytes, bool to_write) {
   }
 }
 
+/* All rows of a tensor that a block reads: they may be anywhere. */
+INLINE void fetch_rows(const void *data, int64_t stride, const int32_t *rows, int count, int dim, int type) {
+  for (int i = 0; i < count; i++) fetch_row(row_at(data, stride, rows, i, type), dim * element_size(type), false);
+}
+
 INLINE void pack_keys(const flyi_pack_cpu *p, int type) {
   pack_transposed(p->packed_k, p->k, p->k_stride, p->rows, p->count, p->dim, round_up(p->dim, DEPTH), 1.f, true, type);
 }
@@ -83,6 +88,8 @@ INLINE int pack_values(const flyi_pack_cpu *p, int type) {
 }
 
 static int pack(const flyi_pack_cpu *p) {
+  fetch_rows(p->k, p->k_stride, p->rows, p->count, p->dim, p->type);
+  fetch_rows(p->v, p->v_stride, p->rows, p->count, p->value_dim, p->type);
   switch (p->type) {
   case FLY_F32:
     pack_keys(p, FLY_F32);
@@ -209,7 +216,7 @@ INLINE void fetch_next(const tile *t, const shape *s, int r0) {
   for (int i = 0; i < s->fetch_v; i += 16) __builtin_prefetch(v + i, 0, 2);
   const flyi_forward_cpu *c = t->opening;
   for (int i = r0; c && i < min(r0 + ROWS, c->count); i++)
-    fetch_row(row_at(c->out, c->out_stride, c->out_rows, i, c->type), c->value_dim * element_size(c->type), true);
+    fetch_row(row_at(c->out, c->out_stride, c->out_rows, i, c->out_type), c->value_dim * element_size(c->out_type), true);
 }
 
 /* The keys of vectors [from, to): as many at a time as a register block takes, the last ones shared out evenly. */

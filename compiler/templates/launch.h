@@ -63,7 +63,7 @@ typedef struct flyi_forward_cpu {
   int64_t q_stride, out_stride, lse_stride;
   const int32_t *q_rows, *out_rows;
   int32_t count; /* queries, 1 to FLYI_ITEM_QUERIES, of one map tile */
-  int32_t type, dim, value_dim;
+  int32_t type, out_type, dim, value_dim;
   float scale;   /* times log2(e) */
   int32_t b, h, q0; /* what the mask is told about the first query */
   const float *k, *v;   /* key block i: k + i * 64 * padded dim, v + i * 64 * v_stride */
