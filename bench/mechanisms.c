@@ -2,7 +2,8 @@
  * a permutation of a million rows. One row a comparison; times are medians of runs in turn, so that all meet the same machine; with
  * one thread they are the processor's, which other work on the machine disturbs less.
  *
- * Usage: bench_mechanisms [permutation|sa|gated|moba]... [n=TOKENS] [heads=H] [kv_heads=H] [dim=D] [threads=N]   (default: all) */
+ * Usage: bench_mechanisms [permutation|sa|gated|moba]... [n=TOKENS] [heads=H] [kv_heads=H] [dim=D] [block=B] [top=K]
+ *        [threads=N]   (default: all) */
 #include <flymask/flymask.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 
 enum { MOST_RUNS = 60, CONTENDERS = 4 };
 
-static int64_t n = 8192, heads = 4, kv_heads = 4, dim = 64;
+static int64_t n = 8192, heads = 4, kv_heads = 4, dim = 64, block = 128, top = 3;
 static int threads = 1;
 static fly_error error;
 
@@ -188,19 +189,61 @@ static void bench_gated(void) {
   printf("  gated / (SA plus SWA) %.3f, projected %.3f\n", g[2].median / sum, g[3].median / sum);
 }
 
+typedef struct moba_run {
+  fly_attention call;
+  fly_mask *mask;
+  fly_moba_desc desc;
+  fly_selection *selection;
+} moba_run;
+
+static void moba_select(void *context) {
+  moba_run *m = context;
+  fly_selection_release(&m->selection);
+  check(fly_moba_select(m->mask, &m->desc, &m->selection, &error));
+}
+
+static void moba_forward(void *context) {
+  moba_run *m = context;
+  moba_select(m);
+  check(fly_selection_forward(m->selection, &m->call, &error));
+}
+
+static void moba_backward(void *context) {
+  moba_run *m = context;
+  check(fly_selection_backward(m->selection, &m->call, &error));
+}
+
+static void bench_moba(void) {
+  fly_attention base = base_call(), window = window_call(&base, (int)(block * top) - 1, 0);
+  moba_run m = {.call = base, .mask = mask_of("selected_tiles")};
+  m.call.kernel = kernel_of(m.mask);
+  m.desc = (fly_moba_desc){FLY_INIT(fly_moba_desc), .block = (int)block, .top = (int)top, .q = base.q, .k = base.k, .threads = threads};
+  printf("  blocks of %lld keys, %lld of them\n", (long long)block, (long long)top);
+  contender f[] = {{.name = "causal window of k B keys, forward", .run = forward, .context = &window},
+                   {.name = "MoBA, its gate and grouping", .run = moba_select, .context = &m},
+                   {.name = "MoBA, gate included, forward", .run = moba_forward, .context = &m}};
+  race(f, 3);
+  printf("  MoBA / window %.3f, without its gate and grouping %.3f\n", f[2].median / f[0].median,
+         (f[2].median - f[1].median) / f[0].median);
+  contender b[] = {{.name = "causal window of k B keys, backward", .run = backward, .context = &window},
+                   {.name = "MoBA, backward", .run = moba_backward, .context = &m}};
+  race(b, 2);
+  printf("  MoBA / window %.3f\n", b[1].median / b[0].median);
+}
+
 /* ---- the command ----------------------------------------------------------------------------------------------------------- */
 
 static const struct {
   const char *name;
   void (*run)(void);
-} benches[] = {{"permutation", bench_permutation}, {"sa", bench_sa}, {"gated", bench_gated}};
+} benches[] = {{"permutation", bench_permutation}, {"sa", bench_sa}, {"gated", bench_gated}, {"moba", bench_moba}};
 enum { BENCHES = sizeof benches / sizeof *benches };
 
 static bool take_number(const char *argument) {
   const struct {
     const char *name;
     int64_t *value;
-  } numbers[] = {{"n=", &n}, {"heads=", &heads}, {"kv_heads=", &kv_heads}, {"dim=", &dim}};
+  } numbers[] = {{"n=", &n}, {"heads=", &heads}, {"kv_heads=", &kv_heads}, {"dim=", &dim}, {"block=", &block}, {"top=", &top}};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
     if (strncmp(argument, numbers[i].name, strlen(numbers[i].name)) == 0)
       return *numbers[i].value = atoll(argument + strlen(numbers[i].name)), true;

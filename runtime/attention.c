@@ -96,6 +96,7 @@ static void attend(void *context, int64_t item, int worker) {
   int64_t key_row = flyi_start_of(c->geometry.cu_seqlens_kv, group.b);
   flyi_forward_cpu f = {
       .type = c->q.type,
+      .out_type = c->out.type,
       .dim = c->kernel->desc.head_dim,
       .value_dim = c->kernel->desc.value_dim,
       .scale = c->scale * 1.44269504f,

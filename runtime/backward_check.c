@@ -34,6 +34,9 @@ fly_status flyi_backward_check(const fly_attention *call, flyi_call *out, fly_er
   fly_status status = flyi_call_check_read(call, out, error);
   fly_attention *c = &out->c;
   if (status) return status;
+  if (c->out.type != c->kernel->desc.type)
+    return REFUSE(error, "out.type is %s, the kernel's %s: the backward pass wants the same", fly_type_name(c->out.type),
+                  fly_type_name(c->kernel->desc.type));
   bool rows = c->out.shape[0] && c->out.shape[1] && c->out.shape[2];
   if (!c->lse.data && rows) return REFUSE(error, "lse.data is NULL: the backward call needs what the forward call wrote");
   if (!c->d_q.data && !c->d_k.data && !c->d_v.data) return REFUSE(error, "d_q, d_k and d_v are all NULL: nothing to do");

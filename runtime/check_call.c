@@ -87,10 +87,13 @@ static fly_status check_tensors(const fly_attention *c, fly_error *error) {
   } all[] = {
       {"q", &c->q, d->head_dim}, {"k", &c->k, d->head_dim}, {"v", &c->v, d->value_dim}, {"out", &c->out, d->value_dim}};
   fly_status status;
-  for (int i = 0; i < 4; i++)
-    if ((status = flyi_tensor_check(all[i].name, all[i].tensor, d->type, all[i].dim, i == 3, error)) ||
+  for (int i = 0; i < 4; i++) {
+    bool is_out = all[i].tensor == &c->out;
+    fly_type type = is_out && c->out.type == FLY_F32 ? FLY_F32 : d->type;
+    if ((status = flyi_tensor_check(all[i].name, all[i].tensor, type, all[i].dim, is_out, error)) ||
         (status = check_batch(all[i].name, all[i].tensor, &c->geometry, error)))
       return status;
+  }
   if ((status = check_heads(c, error)) || (status = check_lse(c, error))) return status;
   for (int i = 0; i < 3; i++) {
     if (flyi_tensors_overlap(&c->out, all[i].tensor)) return REFUSE(error, "out and %s share memory", all[i].name);

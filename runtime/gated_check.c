@@ -96,6 +96,9 @@ static fly_status check_part(const flyi_gated *g, int i, bool backward, fly_erro
     if (probe.out.shape[k] != g->c.out.shape[k])
       return REFUSE(error, "%sattention.out.shape[%d] is %" PRId64 ", out.shape[%d] %" PRId64, name, k, probe.out.shape[k], k,
                     g->c.out.shape[k]);
+  if (probe.out.type != g->c.out.type)
+    return REFUSE(error, "%sattention.out.type is %s, that of out %s", name, fly_type_name(probe.out.type),
+                  fly_type_name(g->c.out.type));
   bool gradients = backward && (probe.d_q.data || probe.d_k.data || probe.d_v.data);
   if (!gradients) return flyi_call_check(&probe, &call, error);
   probe.d_out = g->c.d_out;

@@ -91,8 +91,8 @@ static int class_of(int64_t cost, int64_t most) {
   return (int)((most - cost) * (COST_CLASSES - 1) / (most ? most : 1));
 }
 
-/* Counting sort by falling cost, stable, so that neighbours with equal costs stay together and share keys in the
- * cache. */
+/* Counting sort by falling cost, stable: the heads of a group, and neighbours of equal cost, follow each other and find
+ * the keys that they share in the cache. */
 static void order_items(const flyi_schedule *s, flyi_group group, int64_t each, flyi_item *items) {
   int64_t most = 0, start[COST_CLASSES + 1] = {0};
   for (int64_t h = 0; h < s->group_heads; h++)
@@ -103,8 +103,8 @@ static void order_items(const flyi_schedule *s, flyi_group group, int64_t each, 
   for (int64_t h = 0; h < s->group_heads; h++)
     for (int64_t i = 0; i < each; i++) start[class_of(cost_of(s, group.b, group.h + h, i), most) + 1]++;
   for (int i = 0; i < COST_CLASSES; i++) start[i + 1] += start[i];
-  for (int64_t h = 0; h < s->group_heads; h++)
-    for (int64_t i = 0; i < each; i++)
+  for (int64_t i = 0; i < each; i++)
+    for (int64_t h = 0; h < s->group_heads; h++)
       items[start[class_of(cost_of(s, group.b, group.h + h, i), most)]++] = (flyi_item){(int32_t)h, (int32_t)i};
 }
 

@@ -73,7 +73,7 @@ static fly_status group_rows(grouping *g, const flyi_threads *threads, fly_error
   int64_t planes = s->batch * s->heads;
   flyi_parallel(threads, planes, count_plane, g);
   if (g->status) return (fly_status)g->status;
-  s->rows = 1;
+  s->rows = s->len_q > 0;
   for (int64_t plane = 0; plane < planes; plane++) {
     int64_t rows = g->start[plane * (g->tiles + 1) + g->tiles];
     if (rows > s->rows) s->rows = rows;

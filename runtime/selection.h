@@ -12,7 +12,7 @@ struct fly_selection {
   int64_t key_blocks;
   int block, tile_blocks; /* keys of a block; blocks of a tile, at most 64 */
   bool causal;
-  int64_t rows;           /* of each (batch, head), at least 1 */
+  int64_t rows;           /* of each (batch, head); at least 1 where there are queries */
   int64_t parts;          /* the most rows of a query */
   int32_t *query;         /* [batch, heads, rows]: the row map; 0 behind the last */
   int32_t *order;         /* [rows]: 0, 1, ..: partial outputs stay in the order of the call */

@@ -18,9 +18,9 @@ static fly_status check_shape(const char *name, const fly_tensor *t, const int64
 
 /* The call with the selection's geometry. */
 static fly_status take_call(const fly_selection *s, const fly_attention *call, fly_attention *a, fly_error *error) {
-  const int64_t queries[3] = {s->batch, s->heads, s->len_q}, keys[3] = {s->batch, -1, s->len_kv};
   fly_status status;
   if (!s) return REFUSE(error, "selection is NULL");
+  const int64_t queries[3] = {s->batch, s->heads, s->len_q}, keys[3] = {s->batch, -1, s->len_kv};
   if (!call) return REFUSE(error, "call is NULL");
   if (!flyi_copy_struct(a, sizeof *a, call))
     return REFUSE(error, "call.size is %zu: set it with FLY_INIT(fly_attention)", call->size);
@@ -43,7 +43,8 @@ static fly_status check_out(const fly_attention *a, fly_error *error) {
     const fly_tensor *tensor;
   } inputs[] = {{"q", &a->q}, {"k", &a->k}, {"v", &a->v}};
   const fly_kernel_desc *d = &a->kernel->desc;
-  fly_status status = flyi_tensor_check("out", &a->out, d->type, d->value_dim, true, error);
+  fly_type type = a->out.type == FLY_F32 ? FLY_F32 : d->type;
+  fly_status status = flyi_tensor_check("out", &a->out, type, d->value_dim, true, error);
   if (!status && a->lse.data) status = flyi_tensor_check("lse", &a->lse, FLY_F32, 1, true, error);
   for (int i = 0; i < 3 && !status; i++)
     if (flyi_tensors_overlap(&a->out, inputs[i].tensor) || flyi_tensors_overlap(&a->lse, inputs[i].tensor))
@@ -71,11 +72,11 @@ fly_status fly_selection_forward(const fly_selection *s, const fly_attention *ca
   fly_status status = take_call(s, call, &whole, error);
   if (status || (status = check_out(&whole, error))) return status;
   size_t rows = (size_t)(s->batch * s->heads) * (size_t)s->rows, dim = (size_t)whole.kernel->desc.value_dim;
-  size_t out_bytes = (rows * dim * fly_type_size(whole.out.type) + 63) / 64 * 64;
+  size_t out_bytes = (rows * dim * sizeof(float) + 63) / 64 * 64;
   char *memory = flyi_alloc_aligned(out_bytes + rows * sizeof(float));
   if (!memory) return flyi_no_memory(error);
   a = whole;
-  a.out = fly_tensor_dense(memory, whole.out.type, s->batch, s->heads, s->rows, (int64_t)dim);
+  a.out = fly_tensor_dense(memory, FLY_F32, s->batch, s->heads, s->rows, (int64_t)dim);
   a.lse = fly_tensor_dense(memory + out_bytes, FLY_F32, s->batch, s->heads, s->rows, 1);
   a.out_rows = (fly_row_map){.rows = s->order};
   status = fly_attention_forward(&a, error);

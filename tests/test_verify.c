@@ -106,8 +106,8 @@ END_TEST
 START_TEST(names_of_llvms_own_cannot_end_the_process) {
   static const char *const labels[] = {
       "int f(int) __asm__(\"llvm.memcpy.p0.p0.i64\");\nbool mask(int b, int h, int q, int kv) { return f(q); }\n",
-      "void f(void *, const void *, long, bool) __asm__(\"llvm.memcpy.p0.p0.i64\");\n"
-      "bool mask(int b, int h, int q, int kv) { int x = 1, y; f(&y, &x, 4, q); return y; }\n",
+      ("void f(void *, const void *, long, bool) __asm__(\"llvm.memcpy.p0.p0.i64\");\n"
+       "bool mask(int b, int h, int q, int kv) { int x = 1, y; f(&y, &x, 4, q); return y; }\n"),
       "int x[2] __asm__(\"llvm.used\") = {1};\nbool mask(int b, int h, int q, int kv) { return q; }\n",
       "int f(int x) __asm__(\"llvm.nonsense\");\nbool mask(int b, int h, int q, int kv) { return f(q); }\n"};
   for (size_t i = 0; i < sizeof labels / sizeof *labels; i++) {
@@ -393,8 +393,8 @@ START_TEST(loops_with_small_constant_bounds_are_not_counted) {
       "int s = 0; for (int i = 0; i < 64; i++) s += q >> i; return s & 1;",
       "int s = 0; for (int i = 64; i-- > 0;) s += q >> i; return s & 1;",
       "int s = 0; for (unsigned i = 1; i <= 4096; i *= 2) s += q & i; return s & 1;",
-      "int s = 0; for (int i = 0; i < 100; i++) for (int j = 0; j < 100; j++) { if (s > kv) break; s += q; } return s "
-      "& 1;",
+      ("int s = 0; for (int i = 0; i < 100; i++) for (int j = 0; j < 100; j++) { if (s > kv) break; s += q; } return s "
+       "& 1;"),
       "int i = 0; do { if (i == q) return true; i += 3; } while (i < 300); return false;",
       "int i = 0; while (i < 20) { i++; if (i == q) continue; if (i == kv) return true; } return false;",
       "unsigned char c = 250; while (c) c++; return q > c;",

@@ -133,9 +133,10 @@ INLINE void multiply_keys(vf sums[ROWS][COLS], int c, const float *a, int64_t a_
 INLINE void score(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, const uint64_t *bits, bool careful) {
   vf x[ROWS][COLS];
   float *p = w->p + r0 * BLOCK + key0, *g = w->g + r0 * BLOCK + key0;
-  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = (vf)b->neg_lse[r0 + r];
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = (vf)0.f;
   multiply_keys(x, c, b->q + r0 * b->q_stride, b->q_stride, b->k_transposed + key0, b->dim);
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) {
+    x[r][j] += b->neg_lse[r0 + r];
     if (careful) x[r][j] = plain_nan(FLY_F32, x[r][j]);
     x[r][j] = exp2_of(x[r][j]);
     if (bits) x[r][j] = choose(seen_lanes(bits[r], key0 + W * j), x[r][j], (vf)0.f);

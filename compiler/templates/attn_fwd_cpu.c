@@ -353,7 +353,7 @@ static void forward(const flyi_forward_cpu *c) {
     for (int64_t block = first; block < last; block++)
       run_block(c, w, &s, block, run.kind == FLY_FULL, i == 0 && block == first);
   }
-  switch (c->type) {
+  switch (c->out_type) {
   case FLY_F32:
     finish(c, w, &s, FLY_F32);
     break;

@@ -320,7 +320,7 @@ typedef struct fly_attention {
   const fly_map *map;    /* NULL: built for this call */
   fly_geometry geometry; /* batch, heads and lengths may be 0: taken from the tensors */
   fly_tensor q, k, v;
-  fly_tensor out;
+  fly_tensor out;        /* of the kernel's type, or f32 (forward only): partial outputs then lose nothing before they merge */
   fly_tensor lse;        /* optional (data NULL): f32 [batch, heads, sequence, 1], natural logarithm */
   fly_row_map out_rows;  /* where output and LSE rows go; NULL: q_rows. No row twice within one (batch, head) */
   float scale;           /* 0: 1 / sqrt(head_dim) */
@@ -342,7 +342,7 @@ FLY_API fly_status fly_attention_workspace(const fly_attention *call, size_t *by
 
 /* The gradients of out and lse with respect to q, k and v, by the same call: q, k, v, out and lse (not optional here) are what
  * the forward call read and wrote, d_out is the gradient that arrives at out, and d_lse, where given, the one at lse. d_out
- * has the shape of out and, as d_lse, is read through out_rows.
+ * has the shape of out and, as d_lse, is read through out_rows, in which rows may repeat here.
  *
  * Every row of d_q, d_k and d_v is written (or added to): one that the call does not read gets 0, one that it reads several
  * times (heads that share keys, row maps with repetitions) the sum, in a fixed order. Sums are f32 and rounded once. A query with LSE -inf
