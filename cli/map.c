@@ -1,5 +1,6 @@
 /* map.c: `flymask map`: a block map's counts, its size, and how long it takes to build in a warm process. */
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "cli.h"
 
@@ -40,22 +41,40 @@ fly_status map_build_once(bound_mask *mask, const fly_geometry *geometry, const 
   return status;
 }
 
+/* Whether the lists of tiles take at most half of the machine's memory: where more is asked for, the kernel may grant it
+ * and end the process later. */
+static bool lists_fit(const fly_map_info *info) {
+  long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  if (pages <= 0 || page <= 0) return true;
+  double rows = (double)info->batch * (double)info->heads * (double)info->tiles_q;
+  double bytes = rows * (2 * sizeof(int32_t) + 2 * sizeof(int64_t)) +
+                 ((double)info->tiles_full + (double)info->tiles_partial) * sizeof(int32_t);
+  return bytes <= (double)pages * (double)page / 2;
+}
+
+/* Adds the time of the expansion; lists that memory does not hold leave the figure out, and are no failure. */
+static fly_status measure_expand(const fly_map *map, figures *out, fly_error *error) {
+  fly_map_lists lists = {0};
+  if (!lists_fit(&out->info)) return FLY_OK;
+  double start = now_ms();
+  fly_status status = fly_map_expand(map, FLY_BY_QUERY, &lists, error);
+  if (status == FLY_OK) timing_add(&out->expand, now_ms() - start);
+  fly_map_lists_free(&lists);
+  return status == FLY_ERROR_MEMORY ? FLY_OK : status;
+}
+
 static fly_status measure_once(bound_mask *mask, const fly_geometry *geometry, const fly_map_options *how, figures *out,
                                fly_error *error) {
   fly_bound *bound = NULL;
   fly_map *map = NULL;
-  fly_map_lists lists = {0};
   fly_status status = map_build_once(mask, geometry, how, &out->map, &bound, &map, error);
   if (status != FLY_OK) return status;
   double start = now_ms();
   if ((status = fly_map_transpose(map, error)) != FLY_OK) goto done;
-  double transposed = now_ms();
-  if ((status = fly_map_expand(map, FLY_BY_QUERY, &lists, error)) != FLY_OK) goto done;
-  timing_add(&out->expand, now_ms() - transposed);
-  timing_add(&out->transposed, transposed - start);
+  timing_add(&out->transposed, now_ms() - start);
   fly_map_get_info(map, &out->info);
+  status = measure_expand(map, out, error);
 done:
-  fly_map_lists_free(&lists);
   fly_map_release(&map);
   fly_bound_release(&bound);
   return status;
@@ -81,11 +100,12 @@ static fly_status measure(bound_mask *mask, const fly_geometry *geometry, const 
 }
 
 static fly_status print_json(const figures *f, fly_error *error) {
-  return report_json(json_pack("{sI sI sI sf sI sf sf sf}", "tiles_empty", (json_int_t)f->info.tiles_empty,
+  json_t *expand = f->expand.count ? json_real(timing_median(&f->expand)) : json_null();
+  return report_json(json_pack("{sI sI sI sf sI sf sf so}", "tiles_empty", (json_int_t)f->info.tiles_empty,
                                "tiles_full", (json_int_t)f->info.tiles_full, "tiles_partial",
                                (json_int_t)f->info.tiles_partial, "sparsity", f->info.sparsity, "bytes",
                                (json_int_t)f->info.bytes, "map_ms", timing_median(&f->map), "transposed_ms",
-                               timing_median(&f->transposed), "expand_ms", timing_median(&f->expand)),
+                               timing_median(&f->transposed), "expand_ms", expand),
                      error);
 }
 
@@ -103,7 +123,10 @@ static void print_text(const fly_geometry *geometry, const figures *f) {
   report_line("size", "%s bytes", grouped((int64_t)info->bytes));
   report_line("map", "%.3f ms", timing_median(&f->map));
   report_line("transposed", "%.3f ms", timing_median(&f->transposed));
-  report_line("expand", "%.3f ms", timing_median(&f->expand));
+  if (f->expand.count)
+    report_line("expand", "%.3f ms", timing_median(&f->expand));
+  else
+    report_line("expand", "-");
 }
 
 int command_map(int argc, char **argv) {

@@ -10,8 +10,8 @@ FLY_PARAM(int, right, 128);
 FLY_PARAM(int, causal, 1);
 
 bool mask(int b, int h, int q, int kv) {
-  bool near = (left < 0 || q - kv <= left) && (right < 0 || kv - q <= right);
-  bool by_token = (causal & 1) == 0 || fly_token_kv(b, h, kv) <= fly_token_q(b, h, q);
-  bool by_position = (causal & 2) == 0 || kv <= q;
-  return near && by_token && by_position;
+  int first = left < 0 ? INT32_MIN : -left, last = right < 0 ? INT32_MAX : right; /* of kv - q */
+  if (causal & 2) last = fly_min(last, 0);
+  int latest = causal & 1 ? fly_token_q(b, h, q) : INT32_MAX;
+  return kv - q >= first && kv - q <= last && fly_token_kv(b, h, kv) <= latest;
 }

@@ -1,23 +1,26 @@
-/* backward.c: the backward call. Checks it, plans its workspace, builds its map where none is given, then runs phases of two
- * parallel steps: queries made ready, and tiles of keys (backward_tiles.c); in the end the rows that are left (backward_rows.c).
+/* backward.c: the backward call. Checks it, plans its workspace, builds its map where none is given, then runs phases
+ * of two parallel steps: queries made ready, and tiles of keys (backward_tiles.c); in the end the rows that are left
+ * (backward_rows.c).
  *
- * Workspace. With m and n = the longest entry's queries and keys rounded up to 64, D and DV padded to the vectors' lanes, a
- * group = the query heads of a (batch entry, key/value head), or one query head where heads have key rows of their own:
+ * Workspace. With m and n = the longest entry's queries and keys rounded up to 64, D and DV padded to the vectors'
+ * lanes, a group = the query heads of a (batch entry, key/value head), or one query head where heads have key rows of
+ * their own:
  *
- *     groups of a phase * heads of a group * m * (4 (D + DV + D) + 8 + 5 / 64)     Q and dO as f32, dQ; LSE, delta, turns
- *     + workers * tiles * (256 * (2 D + DV + D + DV) + 33.5 KiB)                    tiles: 1 or 2 blocks of 64 keys
+ *     groups of a phase * heads of a group * m * (4 (D + DV + D) + 8 + 5 / 64)     Q and dO as f32, dQ; LSE, delta
+ *     + workers * 2 * (256 * (2 D + DV + D + DV) + 34 KiB)                         tiles of two blocks of 64 keys
  *
- * bytes, about. Dense f32 tensors without row maps are used where they are, and the terms 4 D, 4 DV, 4 D then vanish but for
- * one block a head. Where rows repeat, their side keeps all of the call's rows: batch * heads * m * (4 D + 8) for queries,
- * groups * n * (4 (D + DV) + 8) for keys, and both add 8 bytes for each row of their tensors; so does a tensor with rows that
- * the call does not read. A phase has as many groups as fit in 16 MiB a worker, and at least one for each worker. */
+ * bytes, about. Dense f32 tensors without row maps are used where they are, and the terms 4 D, 4 DV, 4 D then vanish
+ * but for one block a head. Where rows repeat, their side keeps all of the call's rows: batch * heads * m * (4 D + 8)
+ * for queries, groups * n * (4 (D + DV) + 8) for keys, and both add 8 bytes for each row of their tensors; so does a
+ * tensor with rows that the call does not read. A phase has as many groups as fit in 16 MiB a worker, and at least one
+ * for each worker. */
 #include <stdlib.h>
 
 #include "backward.h"
 
 enum { WORKER_BYTES = 16 << 20 };
 
-/* ---- sizes ---------------------------------------------------------------------------------------------------------------- */
+/* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
 /* A part of the workspace, or only its size. */
 static void *carve(void *workspace, int64_t *used, int64_t bytes) {
@@ -89,7 +92,7 @@ static fly_status plan(flyi_backward *b, const flyi_call *call, fly_error *error
   return FLY_OK;
 }
 
-/* ---- entry ------------------------------------------------------------------------------------------------------------------- */
+/* ---- entry ------------------------------------------------------------------------------------------------------- */
 
 static void run(flyi_backward *b) {
   for (b->first = 0; b->first < b->groups; b->first += b->phase_groups) {

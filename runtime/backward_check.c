@@ -6,23 +6,22 @@
 #define REFUSE(error, ...) flyi_fail(error, FLY_ERROR_ARGUMENT, __VA_ARGS__)
 
 /* A tensor that is shaped as another one is, but for its last dimension. */
-static fly_status check_like(const char *name, const fly_tensor *t, bool written, const char *like_name, const fly_tensor *like,
-                             fly_error *error) {
-  fly_status status = flyi_tensor_check(name, t, like->type, like->shape[3], written, error);
-  if (status) return status;
+static fly_status check_like(const char *name, const fly_tensor *t, bool written, const char *like_name,
+                             const fly_tensor *like, fly_error *error) {
+  if (!t->data && like->data) return REFUSE(error, "%s.data is NULL", name);
   for (int i = 0; i < 3; i++)
     if (t->shape[i] != like->shape[i])
       return REFUSE(error, "%s.shape[%d] is %" PRId64 ", %s.shape[%d] %" PRId64, name, i, t->shape[i], like_name, i,
                     like->shape[i]);
-  return FLY_OK;
+  return flyi_tensor_check(name, t, like->type, like->shape[3], written, error);
 }
 
 static fly_status check_apart(const fly_attention *c, fly_error *error) {
   const struct {
     const char *name;
     const fly_tensor *tensor;
-  } all[] = {{"d_q", &c->d_q}, {"d_k", &c->d_k}, {"d_v", &c->d_v}, {"q", &c->q}, {"k", &c->k}, {"v", &c->v},
-             {"out", &c->out}, {"lse", &c->lse}, {"d_out", &c->d_out}, {"d_lse", &c->d_lse}};
+  } all[] = {{"d_q", &c->d_q}, {"d_k", &c->d_k}, {"d_v", &c->d_v}, {"q", &c->q},         {"k", &c->k},
+             {"v", &c->v},     {"out", &c->out}, {"lse", &c->lse}, {"d_out", &c->d_out}, {"d_lse", &c->d_lse}};
   for (int i = 0; i < 3; i++)
     for (int j = i + 1; j < 10; j++)
       if (flyi_tensors_overlap(all[i].tensor, all[j].tensor))
@@ -35,11 +34,13 @@ fly_status flyi_backward_check(const fly_attention *call, flyi_call *out, fly_er
   fly_attention *c = &out->c;
   if (status) return status;
   if (c->out.type != c->kernel->desc.type)
-    return REFUSE(error, "out.type is %s, the kernel's %s: the backward pass wants the same", fly_type_name(c->out.type),
-                  fly_type_name(c->kernel->desc.type));
+    return REFUSE(error, "out.type is %s, the kernel's %s: the backward pass wants the same",
+                  fly_type_name(c->out.type), fly_type_name(c->kernel->desc.type));
   bool rows = c->out.shape[0] && c->out.shape[1] && c->out.shape[2];
-  if (!c->lse.data && rows) return REFUSE(error, "lse.data is NULL: the backward call needs what the forward call wrote");
-  if (!c->d_q.data && !c->d_k.data && !c->d_v.data) return REFUSE(error, "d_q, d_k and d_v are all NULL: nothing to do");
+  if (!c->lse.data && rows)
+    return REFUSE(error, "lse.data is NULL: the backward call needs what the forward call wrote");
+  if (!c->d_q.data && !c->d_k.data && !c->d_v.data)
+    return REFUSE(error, "d_q, d_k and d_v are all NULL: nothing to do");
   if ((status = check_like("d_out", &c->d_out, false, "out", &c->out, error)) ||
       (c->d_lse.data && (status = check_like("d_lse", &c->d_lse, false, "lse", &c->lse, error))) ||
       (c->d_q.data && (status = check_like("d_q", &c->d_q, true, "q", &c->q, error))) ||

@@ -13,10 +13,11 @@
 enum {
   BEGIN_BLOCKS = 64, /* of 64 queries, at a time */
   SPINS = 256,       /* before the processor is offered to others */
-  DONE = -1, NOT_READY = -2 /* turns */
+  DONE = -1,
+  NOT_READY = -2 /* turns */
 };
 
-/* ---- places ------------------------------------------------------------------------------------------------------- */
+/* ---- places ------------------------------------------------------------------------------------------------------ */
 
 /* What is not in place has a slot for each block, the rest one a head. */
 flyi_queries flyi_queries_at(const flyi_backward *b, int64_t g, flyi_group group, int64_t head, int64_t block) {
@@ -32,10 +33,14 @@ flyi_queries flyi_queries_at(const flyi_backward *b, int64_t g, flyi_group group
                      : b->q + (b->q_in_place ? plane : slot) * FLYI_BLOCK * b->k_width;
   x.d_out = x.d_out_in_place ? (float *)flyi_plane_row(&c->d_out, group.b, h, x.first_row)
                              : b->d_out + (b->d_out_in_place ? plane : slot) * FLYI_BLOCK * b->v_width;
-  if (!c->d_q.data) x.d_q = NULL;
-  else if (b->queries.repeats) x.d_q = flyi_side_sums(b, &b->queries, 0, group.b, h, x.row);
-  else if (x.d_q_in_place) x.d_q = (float *)flyi_plane_row(&c->d_q, group.b, h, x.first_row);
-  else x.d_q = b->d_q + (b->d_q_in_place ? plane : slot) * FLYI_BLOCK * b->k_width;
+  if (!c->d_q.data)
+    x.d_q = NULL;
+  else if (b->queries.repeats)
+    x.d_q = flyi_side_sums(b, &b->queries, 0, group.b, h, x.row);
+  else if (x.d_q_in_place)
+    x.d_q = (float *)flyi_plane_row(&c->d_q, group.b, h, x.first_row);
+  else
+    x.d_q = b->d_q + (b->d_q_in_place ? plane : slot) * FLYI_BLOCK * b->k_width;
   return x;
 }
 
@@ -47,8 +52,10 @@ static int next_tile(const flyi_backward *b, const flyi_queries *x, int64_t bloc
   int64_t count = fly_map_row(b->map, FLY_BY_QUERY, x->group.b, x->h, x->row / b->map->info.tile_q, &runs);
   for (int64_t high = count; low < high;) { /* the first run that ends behind `block` */
     int64_t middle = (low + high) / 2;
-    if (((int64_t)runs[middle].first + runs[middle].count) * wide > block) high = middle;
-    else low = middle + 1;
+    if (((int64_t)runs[middle].first + runs[middle].count) * wide > block)
+      high = middle;
+    else
+      low = middle + 1;
   }
   if (low >= count) return DONE;
   int64_t first = runs[low].first * wide;
@@ -56,7 +63,7 @@ static int next_tile(const flyi_backward *b, const flyi_queries *x, int64_t bloc
   return first < blocks ? (int)(first / FLYI_TILE_BLOCKS) : DONE;
 }
 
-/* ---- before a phase ------------------------------------------------------------------------------------------------- */
+/* ---- before a phase ---------------------------------------------------------------------------------------------- */
 
 static int64_t begin_chunks(const flyi_backward *b) { return (b->query_blocks + BEGIN_BLOCKS - 1) / BEGIN_BLOCKS; }
 
@@ -76,7 +83,7 @@ void flyi_queries_begin(void *context, int64_t item, int worker) {
   }
 }
 
-/* ---- with a tile of keys --------------------------------------------------------------------------------------------- */
+/* ---- with a tile of keys ----------------------------------------------------------------------------------------- */
 
 static void pack(const flyi_backward *b, const flyi_queries *x) {
   const fly_attention *c = &b->call->c;
@@ -121,8 +128,10 @@ static void prefetch_next(const flyi_backward *b, const flyi_queries *x) {
 }
 
 static void pause_a_while(int spins) {
-  if (spins >= SPINS) sched_yield();
-  else __builtin_ia32_pause();
+  if (spins >= SPINS)
+    sched_yield();
+  else
+    __builtin_ia32_pause();
 }
 
 void flyi_queries_open(const flyi_backward *b, flyi_queries *x, int tile) {
@@ -136,7 +145,8 @@ void flyi_queries_open(const flyi_backward *b, flyi_queries *x, int tile) {
   for (int i = 0; atomic_load_explicit(turn, memory_order_acquire) == NOT_READY; i++) pause_a_while(i);
 }
 
-void flyi_queries_add(const flyi_backward *b, const flyi_queries *x, int tile, const flyi_backward_cpu *pairs, int count) {
+void flyi_queries_add(const flyi_backward *b, const flyi_queries *x, int tile, const flyi_backward_cpu *pairs,
+                      int count) {
   atomic_int *turn = &b->turn[x->slot];
   if (!x->d_q) return;
   for (int i = 0; atomic_load_explicit(turn, memory_order_acquire) != tile; i++) pause_a_while(i);

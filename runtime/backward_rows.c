@@ -1,15 +1,15 @@
-/* backward_rows.c: rows of the call, and rows of the tensors of gradients. Where each row of a tensor is one row of the call at
- * most, a finished row goes straight to its place. Where rows repeat (a row map that names a row twice, heads with key rows of
- * their own that share keys, a cache that sequences of a ragged batch share), all rows of the call are kept as f32, and summed
- * in the end: for each row of a tensor in the order of heads, batch entries and rows. Rows of a tensor that the call does not
- * read become 0. */
+/* backward_rows.c: rows of the call, and rows of the tensors of gradients. Where each row of a tensor is one row of
+ * the call at most, a finished row goes straight to its place. Where rows repeat (a row map that names a row twice,
+ * heads with key rows of their own that share keys, a cache that sequences of a ragged batch share), all rows of the
+ * call are kept as f32, and summed in the end: for each row of a tensor in the order of heads, batch entries and
+ * rows. Rows of a tensor that the call does not read become 0. */
 #include <string.h>
 
 #include "backward.h"
 
 enum { FINISH_ROWS = 256 /* of a tensor, at a time */ };
 
-/* ---- the plan ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
 static const fly_row_map *map_of(const flyi_call *call, bool queries) {
   return queries ? &call->c.geometry.q_rows : &call->c.geometry.kv_rows;
@@ -44,7 +44,7 @@ fly_status flyi_side_plan(const flyi_backward *b, bool queries, flyi_side *side,
   return status;
 }
 
-/* ---- finished rows ----------------------------------------------------------------------------------------------------------- */
+/* ---- finished rows ----------------------------------------------------------------------------------------------- */
 
 /* Of all rows of the call's side. */
 static int64_t index_of(const flyi_backward *b, const flyi_side *side, int64_t entry, int64_t h, int64_t row) {
@@ -61,12 +61,15 @@ static int64_t tensor_head(const flyi_backward *b, const flyi_side *side, int64_
 }
 
 static flyi_store_cpu store_to(const fly_tensor *t, int64_t entry, int64_t head, int64_t row) {
-  return (flyi_store_cpu){.out = flyi_plane_row(t, entry, head, row), .out_stride = t->stride[2], .count = 1, .type = t->type,
+  return (flyi_store_cpu){.out = flyi_plane_row(t, entry, head, row),
+                          .out_stride = t->stride[2],
+                          .count = 1,
+                          .type = t->type,
                           .dim = (int32_t)t->shape[3]};
 }
 
-void flyi_side_store(const flyi_backward *b, const flyi_side *side, int which, int64_t entry, int64_t h, int64_t row, int count,
-                     const float *sums, int64_t stride) {
+void flyi_side_store(const flyi_backward *b, const flyi_side *side, int which, int64_t entry, int64_t h, int64_t row,
+                     int count, const float *sums, int64_t stride) {
   const fly_geometry *g = &b->call->c.geometry;
   const fly_tensor *t = side->gradient[which];
   if (!t->data) return;
@@ -74,8 +77,10 @@ void flyi_side_store(const flyi_backward *b, const flyi_side *side, int which, i
   if (side->repeats) {
     size_t bytes = sizeof *sums * count * side->width[which];
     float *out = flyi_side_sums(b, side, which, entry, h, row);
-    if (sums) memcpy(out, sums, bytes);
-    else memset(out, 0, bytes);
+    if (sums)
+      memcpy(out, sums, bytes);
+    else
+      memset(out, 0, bytes);
     return;
   }
   row += flyi_start_of(side->queries ? g->cu_seqlens_q : g->cu_seqlens_kv, entry);
@@ -86,7 +91,7 @@ void flyi_side_store(const flyi_backward *b, const flyi_side *side, int which, i
   b->code->store(&store);
 }
 
-/* ---- the sweep in the end ----------------------------------------------------------------------------------------------------- */
+/* ---- the sweep in the end ---------------------------------------------------------------------------------------- */
 
 typedef struct sweep {
   const flyi_backward *b;

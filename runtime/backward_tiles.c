@@ -1,13 +1,13 @@
 /* backward_tiles.c: the work of a backward call: each item takes a tile of keys, two blocks of 64, through the
- * queries that see it. dK and dV of the tile stay in a core's cache; dQ is added to in memory, in the order of the tiles
- * (backward_queries.c).
+ * queries that see it. dK and dV of the tile stay in a core's cache; dQ is added to in memory, in the order of the
+ * tiles (backward_queries.c).
  *
- * Nobody waits for ever. Items are handed out in ascending order (flyi_parallel), and those of a group in ascending order
- * of their tiles (locate), so that an item waits only for items that were handed out before it: for the tile that makes a
- * block of queries ready, and for the tiles that add to its dQ earlier. Consider the earliest item that is not done:
- * everything it may wait for is done, and a thread has it, because each thread finishes an item before it takes the next
- * one. So it goes on, however few threads there are; with workers run one after the other, the first one takes all items
- * and never waits. */
+ * Nobody waits for ever. Items are handed out in ascending order (flyi_parallel), and those of a group in ascending
+ * order of their tiles (locate), so that an item waits only for items that were handed out before it: for the tile
+ * that makes a block of queries ready, and for the tiles that add to its dQ earlier. Consider the earliest item that
+ * is not done: everything it may wait for is done, and a thread has it, because each thread finishes an item before
+ * it takes the next one. So it goes on, however few threads there are; with workers run one after the other, the
+ * first one takes all items and never waits. */
 #include <string.h>
 
 #include "backward.h"
@@ -32,7 +32,7 @@ typedef struct tile {
   key_block block[FLYI_TILE_BLOCKS];
 } tile;
 
-/* ---- places ------------------------------------------------------------------------------------------------------- */
+/* ---- places ------------------------------------------------------------------------------------------------------ */
 
 static int64_t carve(int64_t *used, int64_t bytes) {
   int64_t at = *used;
@@ -75,7 +75,7 @@ static bool locate(const flyi_backward *b, int64_t item, tile *t) {
   return t->count > 0;
 }
 
-/* ---- pairs -------------------------------------------------------------------------------------------------------- */
+/* ---- pairs ------------------------------------------------------------------------------------------------------- */
 
 static void pack_block(const flyi_backward *b, flyi_group group, key_block *x) {
   const fly_attention *c = &b->call->c;
@@ -132,17 +132,33 @@ static void take_queries(tile *t, int64_t head, int64_t block) {
     key_block *keys = &t->block[i];
     if (next_queries(b, keys, block) != block) continue;
     pairs[count] = (flyi_backward_cpu){
-        .q = x.q, .d_out = x.d_out, .q_stride = b->k_width, .d_out_stride = b->v_width,
-        .neg_lse = b->neg_lse + x.slot * FLYI_BLOCK, .neg_delta = b->neg_delta + x.slot * FLYI_BLOCK,
-        .k = keys->k, .k_stride = b->k_width, .k_transposed = keys->k_transposed, .v_transposed = keys->v_transposed,
-        .d_q = x.d_q, .d_q_stride = b->k_width,
-        .d_k = c->d_k.data ? keys->d_k : NULL, .d_v = c->d_v.data ? keys->d_v : NULL,
-        .queries = x.count, .keys = keys->count,
-        .dim = c->kernel->desc.head_dim, .value_dim = c->kernel->desc.value_dim,
-        .b = (int32_t)t->group.b, .h = (int32_t)x.h,
-        .q0 = (int32_t)(x.row + c->geometry.q_offset), .kv0 = (int32_t)keys->row,
-        .full = keys->run->kind == FLY_FULL, .special = b->special[x.slot] || keys->special,
-        .tile = c->kernel->mask->code.tile, .args = b->map->args, .scratch = keys->work,
+        .q = x.q,
+        .d_out = x.d_out,
+        .q_stride = b->k_width,
+        .d_out_stride = b->v_width,
+        .neg_lse = b->neg_lse + x.slot * FLYI_BLOCK,
+        .neg_delta = b->neg_delta + x.slot * FLYI_BLOCK,
+        .k = keys->k,
+        .k_stride = b->k_width,
+        .k_transposed = keys->k_transposed,
+        .v_transposed = keys->v_transposed,
+        .d_q = x.d_q,
+        .d_q_stride = b->k_width,
+        .d_k = c->d_k.data ? keys->d_k : NULL,
+        .d_v = c->d_v.data ? keys->d_v : NULL,
+        .queries = x.count,
+        .keys = keys->count,
+        .dim = c->kernel->desc.head_dim,
+        .value_dim = c->kernel->desc.value_dim,
+        .b = (int32_t)t->group.b,
+        .h = (int32_t)x.h,
+        .q0 = (int32_t)(x.row + c->geometry.q_offset),
+        .kv0 = (int32_t)keys->row,
+        .full = keys->run->kind == FLY_FULL,
+        .special = b->special[x.slot] || keys->special,
+        .tile = c->kernel->mask->code.tile,
+        .args = b->map->args,
+        .scratch = keys->work,
     };
     b->code->block(&pairs[count++]);
   }

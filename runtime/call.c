@@ -1,5 +1,5 @@
-/* call.c: what attention calls of both directions use: rows of tensors and row maps, groups of heads, a map where the caller
- * brings none. */
+/* call.c: what attention calls of both directions use: rows of tensors and row maps, groups of heads, a map where the
+ * caller brings none. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 enum { WORKER_PRODUCTS = 1 << 22 /* 30 us or so */ };
 
-/* ---- rows ------------------------------------------------------------------------------------------------------------------ */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 char *flyi_plane_row(const fly_tensor *t, int64_t b, int64_t h, int64_t row) {
   return (char *)t->data + (b * t->stride[0] + h * t->stride[1] + row * t->stride[2]) * (int64_t)fly_type_size(t->type);
@@ -62,7 +62,7 @@ bool flyi_in_place(const fly_tensor *t, const fly_row_map *rows, int lanes) {
          (uintptr_t)t->data % (4 * lanes) == 0 && t->stride[0] % lanes == 0 && t->stride[1] % lanes == 0;
 }
 
-/* ---- groups ---------------------------------------------------------------------------------------------------------------- */
+/* ---- groups ------------------------------------------------------------------------------------------------------ */
 
 int64_t flyi_group_heads(const flyi_call *call) {
   const fly_geometry *g = &call->c.geometry;
@@ -81,7 +81,7 @@ int64_t flyi_worth_sharing(const flyi_call *call, int products, int64_t items) {
   return workers < (double)items ? 1 + (int64_t)workers : items;
 }
 
-/* ---- workspace and map ------------------------------------------------------------------------------------------------------ */
+/* ---- workspace and map ------------------------------------------------------------------------------------------- */
 
 fly_status flyi_workspace_check(const fly_attention *c, int64_t need, fly_error *error) {
   if (!c->workspace) return FLY_OK;
@@ -94,9 +94,7 @@ fly_status flyi_workspace_check(const fly_attention *c, int64_t need, fly_error 
 
 fly_status flyi_call_map(const flyi_call *call, fly_map **out, fly_error *error) {
   const fly_attention *c = &call->c;
-  fly_map_options options = {FLY_INIT(fly_map_options),
-                             .threads = c->threads,
-                             .parallel_for = c->parallel_for,
+  fly_map_options options = {FLY_INIT(fly_map_options), .threads = c->threads, .parallel_for = c->parallel_for,
                              .parallel_user = c->parallel_user};
   return fly_map_build(c->bound, &c->geometry, &options, out, error);
 }

@@ -4,15 +4,15 @@
 
 #include "runtime.h"
 
-/* ---- the builds of templates/attn_fwd_cpu.c (cpu.c) -------------------------------------------------------------------- */
+/* ---- the builds of templates/attn_fwd_cpu.c (cpu.c) -------------------------------------------------------------- */
 
 extern const flyi_forward_code flyi_forward_x86_64, flyi_forward_x86_64_v3, flyi_forward_x86_64_v4;
 const flyi_forward_code *flyi_forward_code_of(flyi_isa isa);
 
-/* ---- a checked call (check_call.c, check_tensors.c) --------------------------------------------------------------------- */
+/* ---- a checked call (check_call.c, check_tensors.c) -------------------------------------------------------------- */
 
-/* The caller's struct, complete: geometry filled in from the tensors, scale and out_rows set, strides of dimensions of 1 set to
- * 0, a tensor's batch dimension broadcast in a ragged batch. */
+/* The caller's struct, complete: geometry filled in from the tensors, scale and out_rows set, strides of dimensions
+ * of 1 set to 0, a tensor's batch dimension broadcast in a ragged batch. */
 typedef struct flyi_call {
   fly_attention c;
   flyi_domain domain;
@@ -29,7 +29,7 @@ fly_status flyi_tensor_check(const char *name, const fly_tensor *tensor, fly_typ
 /* Whether two tensors may share a byte. Exact for tensors that interleave with common strides. */
 bool flyi_tensors_overlap(const fly_tensor *a, const fly_tensor *b);
 
-/* ---- what both directions use (call.c) ----------------------------------------------------------------------------------- */
+/* ---- what both directions use (call.c) --------------------------------------------------------------------------- */
 
 static inline int64_t flyi_min64(int64_t a, int64_t b) { return a < b ? a : b; }
 /* Blocks of 64 rows. */
@@ -44,44 +44,45 @@ void flyi_prefetch_rows(const fly_tensor *t, int64_t b, int64_t h, int64_t row, 
 /* Rows of the call in a plane of a tensor, over the packed sequence in a ragged batch. */
 int64_t flyi_rows_of(const fly_geometry *g, bool queries);
 
-/* A group is what shares keys and values: a (batch, key/value head) with all its query heads, or a (batch, query head) where
- * heads have key rows of their own. */
+/* A group is what shares keys and values: a (batch, key/value head) with all its query heads, or a (batch, query
+ * head) where heads have key rows of their own. */
 typedef struct flyi_group {
   int64_t b, h, kv_head; /* h: the first of its query heads */
 } flyi_group;
 int64_t flyi_group_heads(const flyi_call *call);
 flyi_group flyi_group_of(const flyi_call *call, int64_t group_heads, int64_t g);
 
-/* Whether a row map, checked and with entries below `limit`, names a row of its tensor twice: within a (batch, head), in a
- * ragged batch, whose tensors have one batch entry, within a head. */
+/* Whether a row map, checked and with entries below `limit`, names a row of its tensor twice: within a (batch, head),
+ * in a ragged batch, whose tensors have one batch entry, within a head. */
 typedef struct flyi_repeat {
   int64_t b, h, row; /* the second time */
 } flyi_repeat;
 fly_status flyi_rows_repeat(const fly_row_map *map, const fly_geometry *g, bool queries, int64_t limit, bool *repeat,
                             flyi_repeat *where, fly_error *error);
 
-/* Whether kernels can read rows of f32 where they are, or copies would only be the same: whole vectors, aligned (loads that
- * straddle cache lines cost a product 5 %), and rows side by side (a power of two apart, they would meet in the same sets of
- * the cache). */
+/* Whether kernels can read rows of f32 where they are, or copies would only be the same: whole vectors, aligned
+ * (loads that straddle cache lines cost a product 5 %), and rows side by side (a power of two apart, they would meet
+ * in the same sets of the cache). */
 bool flyi_in_place(const fly_tensor *t, const fly_row_map *rows, int lanes);
-/* How many workers a call can keep busy with `items`, at so many multiply-adds a pair: fewer where waking a thread would
- * cost more than it does. */
+/* How many workers a call can keep busy with `items`, at so many multiply-adds a pair: fewer where waking a thread
+ * would cost more than it does. */
 int64_t flyi_worth_sharing(const flyi_call *call, int products, int64_t items);
 
 /* A map for a call that brings none. */
 fly_status flyi_call_map(const flyi_call *call, fly_map **out, fly_error *error);
 fly_status flyi_workspace_check(const fly_attention *call, int64_t need, fly_error *error);
 
-/* ---- its schedule (schedule.c) ------------------------------------------------------------------------------------------ */
+/* ---- its schedule (schedule.c) ----------------------------------------------------------------------------------- */
 
-/* Work is done in phases of several groups. A group is what shares packed keys and values: a (batch, key/value head) with
- * all its query heads, or a (batch, query head) where heads have key rows of their own. */
+/* Work is done in phases of several groups. A group is what shares packed keys and values: a (batch, key/value head)
+ * with all its query heads, or a (batch, query head) where heads have key rows of their own. */
 typedef struct flyi_item {
   int32_t head, index; /* query head of the group; which item_queries of it */
 } flyi_item;
 
-/* Called for rows [row, row + count) of (b, h) of out as soon as they are written, by the worker that has them in its cache; only
- * for calls whose output rows are in order. In a ragged batch, b is 0 and rows count over the packed sequence. */
+/* Called for rows [row, row + count) of (b, h) of out as soon as they are written, by the worker that has them in its
+ * cache; only for calls whose output rows are in order. In a ragged batch, b is 0 and rows count over the packed
+ * sequence. */
 typedef struct flyi_after {
   void (*rows)(void *context, int64_t b, int64_t h, int64_t row, int64_t count, int worker);
   void *context;
@@ -124,7 +125,7 @@ flyi_group flyi_schedule_of(const flyi_schedule *s, int64_t g);
 /* The runs that the queries from `query` on see, none where the map has no such row. */
 int64_t flyi_schedule_runs(const flyi_schedule *s, int64_t b, int64_t h, int64_t query, const fly_run **runs);
 
-/* ---- backward (backward.h), the builds of templates/attn_bwd_cpu.c (cpu.c) ------------------------------------------------ */
+/* ---- backward (backward.h), the builds of templates/attn_bwd_cpu.c (cpu.c) --------------------------------------- */
 
 extern const flyi_backward_code flyi_backward_x86_64, flyi_backward_x86_64_v3, flyi_backward_x86_64_v4;
 const flyi_backward_code *flyi_backward_code_of(flyi_isa isa);

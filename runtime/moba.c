@@ -18,9 +18,9 @@ typedef struct gate {
   const fly_moba_desc *d;
   const flyi_select_code *code;
   int64_t batch, heads, kv_heads, len_q, len_kv, dim;
-  int64_t blocks, panels; /* whole blocks of keys; panels of 64 of them */
+  int64_t blocks, padded; /* whole blocks of keys; rounded up to 4 */
   int64_t tiles;          /* of 64 queries */
-  float *means;           /* [batch, kv_heads][panels][dim][64] */
+  float *means;           /* [batch, kv_heads][padded][dim] */
   int32_t *lists;         /* [batch, heads, len_q][top] */
   float *scratch;         /* [workers] */
   int64_t scratch_floats;
@@ -30,11 +30,10 @@ static void mean_block(void *context, int64_t item, int worker) {
   (void)worker;
   const gate *g = context;
   int64_t block = item % g->blocks, plane = item / g->blocks;
-  float *panel = g->means + (plane * g->panels + block / FLYI_BLOCK) * g->dim * FLYI_BLOCK;
   g->code->mean(&(flyi_mean_cpu){
       .rows = flyi_plane_row(&g->d->k, plane / g->kv_heads, plane % g->kv_heads, block * g->d->block),
       .stride = g->d->k.stride[2], .count = g->d->block, .type = g->d->k.type, .dim = (int32_t)g->dim,
-      .out = panel + block % FLYI_BLOCK});
+      .out = g->means + (plane * g->padded + block) * g->dim});
 }
 
 static void select_tile(void *context, int64_t item, int worker) {
@@ -43,7 +42,7 @@ static void select_tile(void *context, int64_t item, int worker) {
   int64_t kv_plane = b * g->kv_heads + h / (g->heads / g->kv_heads);
   g->code->select(&(flyi_select_cpu){
       .q = flyi_plane_row(&g->d->q, b, h, row), .q_stride = g->d->q.stride[2], .type = g->d->q.type, .dim = (int32_t)g->dim,
-      .count = (int32_t)flyi_min64(g->len_q - row, FLYI_BLOCK), .means = g->means + kv_plane * g->panels * g->dim * FLYI_BLOCK,
+      .count = (int32_t)flyi_min64(g->len_q - row, FLYI_BLOCK), .means = g->means + kv_plane * g->padded * g->dim,
       .position = row + g->d->q_offset, .block = g->d->block, .top = g->d->top,
       .lists = g->lists + (plane * g->len_q + row) * g->d->top, .scratch = g->scratch + worker * g->scratch_floats});
 }
@@ -80,8 +79,8 @@ static fly_status choose(gate *g, fly_error *error) {
   flyi_threads threads = {d->threads, d->parallel_for, d->parallel_user};
   int64_t planes = g->batch * g->heads, kv_planes = g->batch * g->kv_heads;
   threads.limit = flyi_worker_count(&threads, planes * g->tiles);
-  g->scratch_floats = (g->code->scratch((int32_t)g->dim, g->panels * FLYI_BLOCK, d->top) + 15) / 16 * 16;
-  g->means = flyi_alloc((size_t)(kv_planes * g->panels) * (size_t)g->dim, FLYI_BLOCK * sizeof *g->means);
+  g->scratch_floats = (g->code->scratch((int32_t)g->dim, d->top) + 15) / 16 * 16;
+  g->means = flyi_alloc((size_t)(kv_planes * g->padded) * (size_t)g->dim, sizeof *g->means);
   g->lists = flyi_grow(NULL, (size_t)(planes * g->len_q) * (size_t)d->top, sizeof *g->lists);
   g->scratch = flyi_alloc_aligned((size_t)(threads.limit * g->scratch_floats) * sizeof *g->scratch);
   if (!g->means || !g->lists || !g->scratch) return flyi_no_memory(error);
@@ -101,7 +100,7 @@ fly_status fly_moba_select(fly_mask *mask, const fly_moba_desc *desc, fly_select
   if ((status = check_desc(&d, error))) return status;
   gate g = {.d = &d, .code = code_of(flyi_isa_best()), .batch = d.q.shape[0], .heads = d.q.shape[1], .kv_heads = d.k.shape[1],
             .len_q = d.q.shape[2], .len_kv = d.k.shape[2], .dim = d.q.shape[3]};
-  g.blocks = g.len_kv / d.block, g.panels = (g.blocks + FLYI_BLOCK - 1) / FLYI_BLOCK;
+  g.blocks = g.len_kv / d.block, g.padded = (g.blocks + 3) / 4 * 4;
   g.tiles = (g.len_q + FLYI_BLOCK - 1) / FLYI_BLOCK;
   if (d.top > g.blocks + 1) d.top = (int)g.blocks + 1;
   if (!(status = choose(&g, error))) {

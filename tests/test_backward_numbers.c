@@ -1,10 +1,10 @@
-/* The gradients are those of the forward pass; infinities and NaNs reach what sees them and nothing else; results are the same
- * for any number of threads, however they run. */
+/* The gradients are those of the forward pass; infinities and NaNs reach what sees them and nothing else; results are
+ * the same for any number of threads, however they run. */
 #include "support/backward_case.h"
 
 static int window[2] = {30, 5}, half = 128;
 
-/* ---- gradients of what ------------------------------------------------------------------------------------------------------- */
+/* ---- gradients of what ------------------------------------------------------------------------------------------- */
 
 /* d loss / d x[b, h, s, d], by the forward oracle. */
 static double difference(const fly_attention *c, const fly_tensor *x, int64_t b, int64_t h, int64_t s, int64_t d,
@@ -25,8 +25,9 @@ static void check_differences(const fly_attention *c, const char *name, const fl
       for (int64_t s = 0; s < x->shape[2]; s++)
         for (int64_t d = 0; d < x->shape[3]; d++) {
           double want = difference(c, x, b, h, s, d, see, context), got = oracle_get(gradient, b, h, s, d);
-          ck_assert_msg(fabs(got - want) <= 2e-5 * (1 + fabs(want)), "%s[%d, %d, %d, %d] is %.9g, the difference quotient %.9g",
-                        name, (int)b, (int)h, (int)s, (int)d, got, want);
+          ck_assert_msg(fabs(got - want) <= 2e-5 * (1 + fabs(want)),
+                        "%s[%d, %d, %d, %d] is %.9g, the difference quotient %.9g", name, (int)b, (int)h, (int)s,
+                        (int)d, got, want);
         }
 }
 
@@ -35,8 +36,16 @@ START_TEST(gradients_are_central_differences_of_the_forward_pass) {
     int q_rows, kv_rows, out_rows;
   } maps[] = {{0, 0, 0}, {1, 1, 0}, {3, 3, 1}, {0, 2, 2}};
   backward_case t;
-  backward_spec s = {.call = {.dim = 5, .value_dim = 3, .batch = 2, .heads = 4, .kv_heads = 2, .len_q = 7, .len_kv = 9,
-                              .q_rows = maps[_i].q_rows, .kv_rows = maps[_i].kv_rows, .out_rows = maps[_i].out_rows},
+  backward_spec s = {.call = {.dim = 5,
+                              .value_dim = 3,
+                              .batch = 2,
+                              .heads = 4,
+                              .kv_heads = 2,
+                              .len_q = 7,
+                              .len_kv = 9,
+                              .q_rows = maps[_i].q_rows,
+                              .kv_rows = maps[_i].kv_rows,
+                              .out_rows = maps[_i].out_rows},
                      .d_lse = true};
   backward_init(&t, &s, see_window, window);
   backward_run(&t);
@@ -67,7 +76,7 @@ START_TEST(large_scores_stay_finite) { /* scores in the hundreds: P is one-hot, 
 }
 END_TEST
 
-/* ---- infinities and NaNs ----------------------------------------------------------------------------------------------------- */
+/* ---- infinities and NaNs ----------------------------------------------------------------------------------------- */
 
 /* A NaN with a payload in its low bits, which the exponential must not take for a number. */
 static float payload_nan(void) {
@@ -81,30 +90,38 @@ static void put(const fly_tensor *t, int64_t h, int64_t row, int64_t d, float x)
   memcpy((float *)t->data + h * t->stride[1] + row * t->stride[2] + d, &x, sizeof x);
 }
 
-START_TEST(what_is_not_finite_reaches_only_what_sees_it) { /* in Q, K, V, dO, dLSE; inside partial tiles and full ones */
+START_TEST(
+    what_is_not_finite_reaches_only_what_sees_it) { /* in Q, K, V, dO, dLSE; inside partial tiles and full ones */
   const float values[] = {INFINITY, -INFINITY, NAN, payload_nan()};
   CALL_FOR_TARGETS(target)
-    for (int v = 0; v < 4; v++)
-      for (int m = 0; m < 3; m++) {
-        oracle_predicate *see = m == 0 ? see_causal : m == 1 ? see_window : see_random;
-        void *context = m == 1 ? (void *)window : &half;
-        for (int rows = 0; rows < 2; rows++) { /* in place and packed */
-          backward_case t;
-          char what[100];
-          backward_spec s = {.call = {.dim = 32, .target = target, .heads = 2, .len_q = 100, .len_kv = 110, .q_rows = rows,
-                                      .kv_rows = rows, .seed = v}, .d_lse = true};
-          backward_init(&t, &s, see, context);
-          fly_attention *c = &t.base.call;
-          const fly_tensor *where[] = {&c->q, &c->k, &c->v, &c->d_out, &c->d_lse};
-          put(where[_i], 0, 70, 0, values[v]);
-          put(where[_i], 1, 99, where[_i]->shape[3] - 1, values[v]);
-          oracle_forward(c, see, context);
-          backward_run(&t);
-          snprintf(what, sizeof what, "%s mask %d rows %d: %g in %d", target, m, rows, values[v], _i);
-          oracle_check_backward(c, see, context, what);
-          backward_free(&t);
-        }
+  for (int v = 0; v < 4; v++)
+    for (int m = 0; m < 3; m++) {
+      oracle_predicate *see = m == 0 ? see_causal : m == 1 ? see_window : see_random;
+      void *context = m == 1 ? (void *)window : &half;
+      for (int rows = 0; rows < 2; rows++) { /* in place and packed */
+        backward_case t;
+        char what[100];
+        backward_spec s = {.call = {.dim = 32,
+                                    .target = target,
+                                    .heads = 2,
+                                    .len_q = 100,
+                                    .len_kv = 110,
+                                    .q_rows = rows,
+                                    .kv_rows = rows,
+                                    .seed = v},
+                           .d_lse = true};
+        backward_init(&t, &s, see, context);
+        fly_attention *c = &t.base.call;
+        const fly_tensor *where[] = {&c->q, &c->k, &c->v, &c->d_out, &c->d_lse};
+        put(where[_i], 0, 70, 0, values[v]);
+        put(where[_i], 1, 99, where[_i]->shape[3] - 1, values[v]);
+        oracle_forward(c, see, context);
+        backward_run(&t);
+        snprintf(what, sizeof what, "%s mask %d rows %d: %g in %d", target, m, rows, values[v], _i);
+        oracle_check_backward(c, see, context, what);
+        backward_free(&t);
       }
+    }
 }
 END_TEST
 
@@ -139,7 +156,7 @@ START_TEST(a_row_that_sees_nothing_contributes_nothing) { /* whatever arrives at
 }
 END_TEST
 
-/* ---- threads ----------------------------------------------------------------------------------------------------------------- */
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 static void one_by_one(void *user, int64_t count, void (*body)(void *, int64_t), void *context) {
   (void)user;
@@ -167,9 +184,16 @@ START_TEST(any_number_of_threads_gives_the_same_bits) { /* _i: which rows repeat
   } cases[] = {{see_causal, 1, 1, 16, FLY_F32}, {see_window, 6, 2, 16, FLY_BF16}, {see_random, 2, 2, 100, FLY_F16}};
   for (int k = 0; k < 3; k++) {
     backward_case t;
-    backward_spec s = {.call = {.type = cases[k].type, .dim = cases[k].dim, .heads = cases[k].heads,
-                                .kv_heads = cases[k].kv_heads, .len_q = 350, .len_kv = 300, .threads = 1,
-                                .q_rows = _i & 1 ? 3 : 0, .out_rows = _i & 1, .kv_rows = _i & 2 ? 3 : 0}};
+    backward_spec s = {.call = {.type = cases[k].type,
+                                .dim = cases[k].dim,
+                                .heads = cases[k].heads,
+                                .kv_heads = cases[k].kv_heads,
+                                .len_q = 350,
+                                .len_kv = 300,
+                                .threads = 1,
+                                .q_rows = _i & 1 ? 3 : 0,
+                                .out_rows = _i & 1,
+                                .kv_rows = _i & 2 ? 3 : 0}};
     backward_init(&t, &s, cases[k].see, cases[k].see == see_window ? window : &half);
     backward_run(&t);
     uint64_t want = backward_digest(&t);

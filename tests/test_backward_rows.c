@@ -1,5 +1,5 @@
-/* Gradients reach the right rows through strides, row maps, offsets and ragged batches; rows that are read several times get
- * sums, rows that are not read get 0 (backward_test compares every row of every tensor). */
+/* Gradients reach the right rows through strides, row maps, offsets and ragged batches; rows that are read several
+ * times get sums, rows that are not read get 0 (backward_test compares every row of every tensor). */
 #include "support/backward_case.h"
 
 static int window[2] = {40, 12};
@@ -8,8 +8,16 @@ static const fly_type types[] = {FLY_F32, FLY_F16, FLY_BF16};
 
 START_TEST(any_layout) {
   for (int layout = 0; layout < LAYOUTS; layout++) {
-    backward_spec s = {.call = {.type = types[_i], .dim = 32, .value_dim = 16, .batch = 2, .heads = 4, .kv_heads = 2, .len_q = 130,
-                                .len_kv = 133, .layout = layout, .seed = layout}};
+    backward_spec s = {.call = {.type = types[_i],
+                                .dim = 32,
+                                .value_dim = 16,
+                                .batch = 2,
+                                .heads = 4,
+                                .kv_heads = 2,
+                                .len_q = 130,
+                                .len_kv = 133,
+                                .layout = layout,
+                                .seed = layout}};
     backward_test(&s, see_window, window);
     backward_test(&s, see_random, &half);
   }
@@ -20,8 +28,18 @@ START_TEST(row_maps_gather_and_scatter) { /* _i: kinds of the three maps, base 4
   int q = _i % 4, kv = _i / 4 % 4, out = _i / 16;
   if (q == 3 && out == 0) return; /* duplicates need out_rows */
   for (int t = 0; t < 3; t++) {
-    backward_spec s = {.call = {.type = types[t], .dim = 24, .batch = 2, .heads = 4, .kv_heads = t == 2 ? 4 : 2, .len_q = 75,
-                                .len_kv = 140, .q_rows = q, .kv_rows = kv, .out_rows = out, .layout = _i % 3, .seed = _i},
+    backward_spec s = {.call = {.type = types[t],
+                                .dim = 24,
+                                .batch = 2,
+                                .heads = 4,
+                                .kv_heads = t == 2 ? 4 : 2,
+                                .len_q = 75,
+                                .len_kv = 140,
+                                .q_rows = q,
+                                .kv_rows = kv,
+                                .out_rows = out,
+                                .layout = _i % 3,
+                                .seed = _i},
                        .d_lse = t};
     backward_test(&s, see_window, window);
     backward_test(&s, see_random, &half);
@@ -32,8 +50,14 @@ END_TEST
 START_TEST(every_head_with_rows_of_its_own) { /* and one head for all: the sums of a plane come from several heads */
   for (int kv_heads = 1; kv_heads <= 6; kv_heads++) {
     if (6 % kv_heads) continue;
-    backward_spec s = {.call = {.dim = 16, .batch = 2, .heads = 6, .kv_heads = kv_heads, .len_q = 70, .len_kv = 100,
-                                .kv_rows = 2, .q_rows = 2}};
+    backward_spec s = {.call = {.dim = 16,
+                                .batch = 2,
+                                .heads = 6,
+                                .kv_heads = kv_heads,
+                                .len_q = 70,
+                                .len_kv = 100,
+                                .kv_rows = 2,
+                                .q_rows = 2}};
     backward_test(&s, see_causal, NULL);
     s.call.kv_rows = 3;
     backward_test(&s, see_causal, NULL);
@@ -52,8 +76,17 @@ END_TEST
 START_TEST(ragged_batches) { /* _i: which maps; in one plane the map of keys repeats rows over sequences */
   static const int32_t cu_q[] = {0, 70, 70, 71, 200, 328, 391}, cu_kv[] = {0, 65, 130, 130, 131, 300, 500};
   for (int layout = 0; layout < LAYOUT_BROADCAST; layout++) {
-    backward_spec s = {.call = {.dim = 16, .batch = 6, .heads = 4, .kv_heads = 2, .cu_q = cu_q, .cu_kv = cu_kv, .layout = layout,
-                                .q_rows = _i & 1 ? 2 : 0, .kv_rows = _i & 2 ? 3 : 0, .out_rows = _i & 4 ? 1 : 0, .seed = _i}};
+    backward_spec s = {.call = {.dim = 16,
+                                .batch = 6,
+                                .heads = 4,
+                                .kv_heads = 2,
+                                .cu_q = cu_q,
+                                .cu_kv = cu_kv,
+                                .layout = layout,
+                                .q_rows = _i & 1 ? 2 : 0,
+                                .kv_rows = _i & 2 ? 3 : 0,
+                                .out_rows = _i & 4 ? 1 : 0,
+                                .seed = _i}};
     backward_test(&s, see_causal, NULL);
     backward_test(&s, see_random, &half);
   }
@@ -79,8 +112,15 @@ static void shorten(backward_spec *s, int64_t len_q, int64_t len_kv) {
 START_TEST(rows_beyond_the_call_get_zero) {
   for (int type = 0; type < 3; type++)
     for (int maps = 0; maps < 2; maps++) {
-      backward_spec s = {.call = {.type = types[type], .dim = 20, .batch = 2, .heads = 2, .len_q = 300, .len_kv = 400,
-                                  .q_rows = maps, .kv_rows = maps, .layout = type}};
+      backward_spec s = {.call = {.type = types[type],
+                                  .dim = 20,
+                                  .batch = 2,
+                                  .heads = 2,
+                                  .len_q = 300,
+                                  .len_kv = 400,
+                                  .q_rows = maps,
+                                  .kv_rows = maps,
+                                  .layout = type}};
       shorten(&s, 77, 130);
       shorten(&s, 300, 1);
       shorten(&s, 1, 400);

@@ -1,20 +1,23 @@
-/* attn_bwd_cpu.c: flash attention, backward, on one CPU core. Compiled once for each vector width of launch.h's targets.
+/* attn_bwd_cpu.c: flash attention, backward, on one CPU core. Compiled once for each vector width of launch.h's
+ * targets.
  *
- * Input: Q, K, V, O, dO and LSE of one (batch, head), in f32, f16 or bf16; the compiled mask. Output: f32 sums of dQ, dK, dV,
- * and, by `store`, rows of gradients in the tensors' type. The caller (runtime/backward_tiles.c) walks the block map and calls
- * for each block of 64 x 64 pairs, P being computed again from LSE:
+ * Input: Q, K, V, O, dO and LSE of one (batch, head), in f32, f16 or bf16; the compiled mask. Output: f32 sums of dQ,
+ * dK, dV, and, by `store`, rows of gradients in the tensors' type. The caller (runtime/backward_tiles.c) walks the
+ * block map and calls for each block of 64 x 64 pairs, P being computed again from LSE:
  *
  *     P = exp(scale Q K' - LSE)      delta = rowsum(dO * O) - dLSE      G = scale P * (dO V' - delta)
  *     dV += P' dO                    dK += G' Q                         dQ += G K
  *
- * Five products, each in register blocks of ROWS x COLS vectors of sums (block.h): the first two have rows of queries and lanes
- * of keys, their sums start at -LSE and -delta, and scale and log2(e) are packed into K and V, so that one exp2 and one multiply
- * remain for a pair. The others have rows of keys (P' and G' are read down the columns of P and G) or queries, and lanes of
- * channels.
+ * Five products, each in register blocks of ROWS x COLS vectors of sums (block.h): the first two have rows of queries
+ * and lanes of keys, and scale and log2(e) are packed into K and V, so that one exp2 and one multiply remain for a
+ * pair. The sums of dP start at -delta; LSE is subtracted in the end, because a sum that starts at it rounds every
+ * term at its size. The others have rows of keys (P' and G' are read down the columns of P and G) or queries, and
+ * lanes of channels.
  *
- * Full blocks run without any mask code. In a partial block every product is cut to the rows that its mask's bits ask for: a
- * window's edge costs its pairs, not its tiles. A masked pair has P = G = 0 exactly, whatever its rows hold; where that 0 would
- * meet an infinity or NaN of Q, K or dO, the sums run pair by pair instead. What a query sees is never hidden: a NaN gives NaN. */
+ * Full blocks run without any mask code. In a partial block every product is cut to the rows that its mask's bits ask
+ * for: a window's edge costs its pairs, not its tiles. A masked pair has P = G = 0 exactly, whatever its rows hold;
+ * where that 0 would meet an infinity or NaN of Q, K or dO, the sums run pair by pair instead. What a query sees is
+ * never hidden: a NaN gives NaN. */
 #if defined __AVX2__ && !defined __AVX512F__
 #define COLS 3 /* 12 sums, 3 vectors and a broadcast: all of its 16 registers */
 #endif
@@ -36,7 +39,7 @@ typedef struct work {
   range queries[GROUPS]; /* that see ROWS keys, in whole ROWS */
 } work;
 
-/* ---- packing ---------------------------------------------------------------------------------------------------------- */
+/* ---- packing ----------------------------------------------------------------------------------------------------- */
 
 /* out[64][width], unless the rows stay where they are. Returns the largest magnitudes. */
 INLINE vu pack_rows(float *out, const void *data, int64_t stride, const int32_t *rows, int count, int dim, int type) {
@@ -75,7 +78,8 @@ INLINE vu pack_d_out(const flyi_queries_cpu *c, int type) {
   return check;
 }
 
-/* Where a row's scores start: -LSE in base 2. A row that sees nothing has P = 0; an infinity above is as wrong as a NaN. */
+/* Where a row's scores start: -LSE in base 2. A row that sees nothing has P = 0; an infinity above is as wrong as a
+ * NaN. */
 INLINE float start_of(float lse) {
   if (lse == -__builtin_inff()) return -__builtin_inff();
   return lse < __builtin_inff() ? (float)(lse * -1.4426950408889634) : __builtin_nanf("");
@@ -94,9 +98,12 @@ INLINE int pack_queries_of(const flyi_queries_cpu *c, int type) {
 
 static int pack_queries(const flyi_queries_cpu *c) {
   switch (c->type) {
-  case FLY_F32: return pack_queries_of(c, FLY_F32);
-  case FLY_F16: return pack_queries_of(c, FLY_F16);
-  default: return pack_queries_of(c, FLY_BF16);
+  case FLY_F32:
+    return pack_queries_of(c, FLY_F32);
+  case FLY_F16:
+    return pack_queries_of(c, FLY_F16);
+  default:
+    return pack_queries_of(c, FLY_BF16);
   }
 }
 
@@ -111,25 +118,30 @@ INLINE int pack_keys_of(const flyi_keys_cpu *c, int type) {
 
 static int pack_keys(const flyi_keys_cpu *c) {
   switch (c->type) {
-  case FLY_F32: return pack_keys_of(c, FLY_F32);
-  case FLY_F16: return pack_keys_of(c, FLY_F16);
-  default: return pack_keys_of(c, FLY_BF16);
+  case FLY_F32:
+    return pack_keys_of(c, FLY_F32);
+  case FLY_F16:
+    return pack_keys_of(c, FLY_F16);
+  default:
+    return pack_keys_of(c, FLY_BF16);
   }
 }
 
-/* ---- P and G ---------------------------------------------------------------------------------------------------------- */
+/* ---- P and G ----------------------------------------------------------------------------------------------------- */
 
 /* The bits of W keys. */
 INLINE unsigned seen_lanes(uint64_t bits, int key) { return (unsigned)(bits >> key) & ((1u << W) - 1); }
 
 /* sums += ROWS rows of a times c vectors of keys of b[n][64] */
 INLINE void multiply_keys(vf sums[ROWS][COLS], int c, const float *a, int64_t a_row, const float *b, int n) {
-  if (c == 1) multiply_thin(sums, a, 1, a_row, b, BLOCK, n);
-  else multiply(sums, c, a, 1, a_row, b, BLOCK, n);
+  if (c == 1)
+    multiply_thin(sums, a, 1, a_row, b, BLOCK, n);
+  else
+    multiply(sums, c, a, 1, a_row, b, BLOCK, n);
 }
 
-/* For ROWS queries and c vectors of keys from key0. bits: who sees whom; null: everybody everything. `careful`: Q or K may
- * hold a NaN, which is made plain here, because Q may lie in the caller's memory. */
+/* For ROWS queries and c vectors of keys from key0. bits: who sees whom; null: everybody everything. `careful`: Q or
+ * K may hold a NaN, which is made plain here, because Q may lie in the caller's memory. */
 INLINE void score(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, const uint64_t *bits, bool careful) {
   vf x[ROWS][COLS];
   float *p = w->p + r0 * BLOCK + key0, *g = w->g + r0 * BLOCK + key0;
@@ -152,24 +164,33 @@ INLINE void score(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, 
 }
 
 /* The keys of vectors [from, to): as many at a time as a register block takes, the last ones shared out evenly. */
-INLINE void score_keys(const flyi_backward_cpu *b, work *w, int r0, int from, int to, const uint64_t *bits, bool careful) {
+INLINE void score_keys(const flyi_backward_cpu *b, work *w, int r0, int from, int to, const uint64_t *bits,
+                       bool careful) {
   for (int at = from, c; at < to; at += c) {
     int left = to - at;
     c = left >= 2 * COLS ? COLS : left > COLS ? (left + 1) / 2 : left;
     switch (c) {
 #if COLS > 3
-    case 4: score(b, w, r0, at * W, 4, bits, careful); break;
+    case 4:
+      score(b, w, r0, at * W, 4, bits, careful);
+      break;
 #endif
 #if COLS > 2
-    case 3: score(b, w, r0, at * W, 3, bits, careful); break;
+    case 3:
+      score(b, w, r0, at * W, 3, bits, careful);
+      break;
 #endif
-    case 2: score(b, w, r0, at * W, 2, bits, careful); break;
-    default: score(b, w, r0, at * W, 1, bits, careful); break;
+    case 2:
+      score(b, w, r0, at * W, 2, bits, careful);
+      break;
+    default:
+      score(b, w, r0, at * W, 1, bits, careful);
+      break;
     }
   }
 }
 
-/* ---- which rows a partial block needs --------------------------------------------------------------------------------- */
+/* ---- which rows a partial block needs ---------------------------------------------------------------------------- */
 
 /* From the first set bit to the last. */
 INLINE range range_of(uint64_t bits) {
@@ -179,8 +200,10 @@ INLINE range range_of(uint64_t bits) {
 /* The bits of the pairs that exist, and the keys that each ROWS queries see. */
 INLINE void find_keys(const flyi_backward_cpu *b, work *w) {
   uint64_t there = b->keys == BLOCK ? ~0ull : (1ull << b->keys) - 1;
-  if (b->full) memset(w->bits, 0xff, sizeof w->bits);
-  else b->tile(b->args, b->b, b->h, b->q0, b->kv0, w->bits);
+  if (b->full)
+    memset(w->bits, 0xff, sizeof w->bits);
+  else
+    b->tile(b->args, b->b, b->h, b->q0, b->kv0, w->bits);
   for (int r = 0; r < BLOCK; r++) w->bits[r] &= r < b->queries ? there : 0;
   for (int i = 0; i < GROUPS; i++) {
     const uint64_t *bits = w->bits + i * ROWS;
@@ -212,8 +235,8 @@ INLINE void find_queries(work *w) {
   }
 }
 
-/* The sums over queries run down columns of P and G, from the first to the last query that sees one of the keys: where rows
- * between them have none of these keys and were not computed, they are zero. */
+/* The sums over queries run down columns of P and G, from the first to the last query that sees one of the keys:
+ * where rows between them have none of these keys and were not computed, they are zero. */
 INLINE void fill_holes(work *w) {
   for (int key = 0; key < BLOCK; key += W) {
     unsigned computed = 0;
@@ -230,19 +253,19 @@ INLINE void fill_holes(work *w) {
   }
 }
 
-/* ---- the sums --------------------------------------------------------------------------------------------------------- */
+/* ---- the sums ---------------------------------------------------------------------------------------------------- */
 
 /* dV += P' dO and dK += G' Q for ROWS keys from `key`, the queries of the range. */
 INLINE void add_values(const flyi_backward_cpu *b, const work *w, int key, int first, int last) {
   int width = round_up(b->value_dim, W);
-  add_product(b->d_v + key * width, width, width, w->p + first * BLOCK + key, BLOCK, 1, b->d_out + first * b->d_out_stride,
-              b->d_out_stride, last - first);
+  add_product(b->d_v + key * width, width, width, w->p + first * BLOCK + key, BLOCK, 1,
+              b->d_out + first * b->d_out_stride, b->d_out_stride, last - first);
 }
 
 INLINE void add_keys(const flyi_backward_cpu *b, const work *w, int key, int first, int last) {
   int width = round_up(b->dim, W);
-  add_product(b->d_k + key * width, width, width, w->g + first * BLOCK + key, BLOCK, 1, b->q + first * b->q_stride, b->q_stride,
-              last - first);
+  add_product(b->d_k + key * width, width, width, w->g + first * BLOCK + key, BLOCK, 1, b->q + first * b->q_stride,
+              b->q_stride, last - first);
 }
 
 /* out[:] += x * row[:] */
@@ -270,11 +293,9 @@ RARE void add_visible_queries(const flyi_backward_cpu *b, const work *w) {
     }
 }
 
-/* ---- entries ---------------------------------------------------------------------------------------------------------- */
+/* ---- entries ----------------------------------------------------------------------------------------------------- */
 
-INLINE bool is_whole(const flyi_backward_cpu *b) {
-  return b->full && b->queries == BLOCK && b->keys == BLOCK;
-}
+INLINE bool is_whole(const flyi_backward_cpu *b) { return b->full && b->queries == BLOCK && b->keys == BLOCK; }
 
 /* The ROWS queries of a partial block, one after the other. */
 INLINE void partial_scores(const flyi_backward_cpu *b, work *w, bool careful) {
@@ -306,9 +327,12 @@ static void whole_block(const flyi_backward_cpu *b, work *w) {
 }
 
 static void block(const flyi_backward_cpu *b) {
-  if (b->special) special_block(b, b->scratch);
-  else if (is_whole(b)) whole_block(b, b->scratch);
-  else partial_block(b, b->scratch);
+  if (b->special)
+    special_block(b, b->scratch);
+  else if (is_whole(b))
+    whole_block(b, b->scratch);
+  else
+    partial_block(b, b->scratch);
 }
 
 INLINE void add_query_rows(const flyi_backward_cpu *b, const work *w, int r0, int first, int last) {
@@ -340,9 +364,15 @@ INLINE void store_rows(const flyi_store_cpu *c, int type) {
 
 static void store_gradients(const flyi_store_cpu *c) {
   switch (c->type) {
-  case FLY_F32: store_rows(c, FLY_F32); break;
-  case FLY_F16: store_rows(c, FLY_F16); break;
-  default: store_rows(c, FLY_BF16); break;
+  case FLY_F32:
+    store_rows(c, FLY_F32);
+    break;
+  case FLY_F16:
+    store_rows(c, FLY_F16);
+    break;
+  default:
+    store_rows(c, FLY_BF16);
+    break;
   }
 }
 

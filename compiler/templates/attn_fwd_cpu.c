@@ -13,9 +13,9 @@
  * one of them sees, and the second product's depth is cut to that range: a window's edge costs its pairs, not its
  * tiles.
  *
- * Online softmax in base 2 with a lazy maximum (the scale times log2(e) is folded into Q): sums start at minus the
- * row's maximum, which is raised only when a score exceeds it by 2^8. A masked score is -infinity, so its probability
- * is exactly 0; where that would meet an infinity or NaN of V, the values are added pair by pair instead. A NaN or an
+ * Online softmax in base 2 with a lazy maximum (the scale times log2(e) is folded into Q): scores are taken less the
+ * row's maximum, which is raised only when one exceeds it by 2^8. A masked score is -infinity, so its probability is
+ * exactly 0; where that would meet an infinity or NaN of V, the values are added pair by pair instead. A NaN or an
  * infinite maximum that a query sees gives NaN; scores of -infinity count as masked. */
 #if defined __AVX2__ && !defined __AVX512F__
 #define COLS 3 /* 12 sums, 3 vectors of keys and a query: all of its 16 registers */
@@ -151,8 +151,10 @@ RARE void raise_max(work *w, const shape *s, int r0, vf x[ROWS][COLS], int c, in
 INLINE void score(work *w, const shape *s, int r0, const float *k, int from, int key0, int c, const uint64_t *bits) {
   vf x[ROWS][COLS], m[COLS];
   unsigned seen = bits ? 0 : (1 << ROWS) - 1; /* rows that see one of these keys */
-  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = (vf)w->neg_max[r0 + r];
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = (vf)0.f;
   multiply(x, c, w->q + r0 * s->depth, ROWS, 1, k + key0, BLOCK, s->depth);
+  /* Not where the sums start: all their terms would then round at the size of the maximum. */
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] += w->neg_max[r0 + r];
   if (bits) {
     UNROLL for (int r = 0; r < ROWS; r++) {
       uint64_t word = bits[r] >> key0;

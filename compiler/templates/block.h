@@ -1,5 +1,6 @@
-/* block.h: what the attention kernels do with blocks of 64 rows: rows fetched through a row map, 64 rows transposed, and the
- * product of a register block. Every matrix product of the kernels is one of `multiply`, with other operands. */
+/* block.h: what the attention kernels do with blocks of 64 rows: rows fetched through a row map, 64 rows transposed,
+ * and the product of a register block. Every matrix product of the kernels is one of `multiply`, with other
+ * operands. */
 #ifndef FLYMASK_BLOCK_H
 #define FLYMASK_BLOCK_H
 
@@ -22,10 +23,10 @@ INLINE vf plain_nan(int type, vf x) { return type == FLY_F32 ? x == x ? x : (vf)
 INLINE vu larger_magnitude(vu check, vf x) { return __builtin_elementwise_max(check, float_to_bits(x) & 0x7fffffff); }
 INLINE bool is_special(vu check) { return lanes((vi)(check >= 0x7f800000)) != 0; }
 
-/* out[dim][64]: up to 64 rows, transposed and times scale; zeros for rows from count on. `depth` rows of out are written:
- * dim, or a little more, with zeros. `plain`: NaNs are made plain. Returns the largest magnitudes. */
-INLINE vu pack_transposed(float *out, const void *data, int64_t stride, const int32_t *rows, int count, int dim, int depth,
-                          float scale, bool plain, int type) {
+/* out[dim][64]: up to 64 rows, transposed and times scale; zeros for rows from count on. `depth` rows of out are
+ * written: dim, or a little more, with zeros. `plain`: NaNs are made plain. Returns the largest magnitudes. */
+INLINE vu pack_transposed(float *out, const void *data, int64_t stride, const int32_t *rows, int count, int dim,
+                          int depth, float scale, bool plain, int type) {
   static const float zeros[256]; /* a row that is not there */
   vu check = (vu)0;
   for (int i0 = 0; i0 < BLOCK; i0 += W) {
@@ -66,8 +67,8 @@ INLINE void multiply(vf sums[ROWS][COLS], int c, const float *a, int64_t a_step,
 }
 
 /* The same for c = 1, whose few sums would wait for each other: even and odd steps have sums of their own. */
-INLINE void multiply_thin(vf sums[ROWS][COLS], const float *a, int64_t a_step, int64_t a_row, const float *b, int64_t b_step,
-                          int n) {
+INLINE void multiply_thin(vf sums[ROWS][COLS], const float *a, int64_t a_step, int64_t a_row, const float *b,
+                          int64_t b_step, int n) {
   vf odd[ROWS][COLS];
   UNROLL for (int r = 0; r < ROWS; r++) odd[r][0] = (vf)0.f;
   for (int i = 0; i + 1 < n; i += 2, a += 2 * a_step, b += 2 * b_step) {
@@ -78,30 +79,39 @@ INLINE void multiply_thin(vf sums[ROWS][COLS], const float *a, int64_t a_step, i
   UNROLL for (int r = 0; r < ROWS; r++) sums[r][0] += odd[r][0];
 }
 
-INLINE void add_columns(float *out, int64_t out_row, int c, const float *a, int64_t a_step, int64_t a_row, const float *b,
-                        int64_t b_step, int n) {
+INLINE void add_columns(float *out, int64_t out_row, int c, const float *a, int64_t a_step, int64_t a_row,
+                        const float *b, int64_t b_step, int n) {
   vf sums[ROWS][COLS];
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) sums[r][j] = load(out + r * out_row + W * j);
   multiply(sums, c, a, a_step, a_row, b, b_step, n);
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) store(out + r * out_row + W * j, sums[r][j]);
 }
 
-/* The same for rows of `width` channels in memory: out[r][:] += sum over i < n of a[i * a_step + r * a_row] * b[i][:]. The
- * last channels are shared out evenly: 5 vectors are 3 + 2 and not 4 + 1, whose few sums would wait for each other. */
-INLINE void add_product(float *out, int64_t out_row, int width, const float *a, int64_t a_step, int64_t a_row, const float *b,
-                        int64_t b_step, int n) {
+/* The same for rows of `width` channels in memory: out[r][:] += sum over i < n of a[i * a_step + r * a_row] *
+ * b[i][:]. The last channels are shared out evenly: 5 vectors are 3 + 2 and not 4 + 1, whose few sums would wait for
+ * each other. */
+INLINE void add_product(float *out, int64_t out_row, int width, const float *a, int64_t a_step, int64_t a_row,
+                        const float *b, int64_t b_step, int n) {
   for (int at = 0, c; at < width; at += c * W) {
     int left = (width - at) / W;
     c = left >= 2 * COLS ? COLS : left > COLS ? (left + 1) / 2 : left;
     switch (c) {
 #if COLS > 3
-    case 4: add_columns(out + at, out_row, 4, a, a_step, a_row, b + at, b_step, n); break;
+    case 4:
+      add_columns(out + at, out_row, 4, a, a_step, a_row, b + at, b_step, n);
+      break;
 #endif
 #if COLS > 2
-    case 3: add_columns(out + at, out_row, 3, a, a_step, a_row, b + at, b_step, n); break;
+    case 3:
+      add_columns(out + at, out_row, 3, a, a_step, a_row, b + at, b_step, n);
+      break;
 #endif
-    case 2: add_columns(out + at, out_row, 2, a, a_step, a_row, b + at, b_step, n); break;
-    default: add_columns(out + at, out_row, 1, a, a_step, a_row, b + at, b_step, n); break;
+    case 2:
+      add_columns(out + at, out_row, 2, a, a_step, a_row, b + at, b_step, n);
+      break;
+    default:
+      add_columns(out + at, out_row, 1, a, a_step, a_row, b + at, b_step, n);
+      break;
     }
   }
 }

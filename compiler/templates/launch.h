@@ -239,7 +239,7 @@ typedef struct flyi_gate_code {
 
 /* ---- choosing blocks of keys on the CPU (select_cpu.c) ---------------------------------------------------------------- */
 
-/* The mean of some rows: element d to out[d * FLYI_BLOCK]. */
+/* The mean of some rows. */
 typedef struct flyi_mean_cpu {
   const void *rows;
   int64_t stride, count;
@@ -252,16 +252,16 @@ typedef struct flyi_select_cpu {
   const void *q;
   int64_t q_stride;
   int32_t type, dim, count; /* count: queries, 1 to 64 */
-  const float *means; /* [blocks / 64][dim][64], zeros behind the last */
+  const float *means; /* [blocks rounded up to 4][dim] */
   int64_t position;   /* of the first query */
   int64_t block;      /* keys of one */
   int32_t top;        /* 1 or more */
   int32_t *lists;     /* [count][top]: ascending, the own block last, then -1 */
-  float *scratch;     /* select_scratch floats */
+  float *scratch;     /* as many as `scratch` says */
 } flyi_select_cpu;
 
 typedef struct flyi_select_code {
-  int64_t (*scratch)(int32_t dim, int64_t blocks, int32_t top); /* floats */
+  int64_t (*scratch)(int32_t dim, int32_t top); /* floats */
   void (*mean)(const flyi_mean_cpu *mean);
   void (*select)(const flyi_select_cpu *select);
 } flyi_select_code;

@@ -1,7 +1,8 @@
 /* backward_case.c: builds a backward call from a short description. */
 #include "backward_case.h"
 
-/* A tensor shaped as another one, in guarded memory. Without `broadcast`, strides of 0 become those of a dense tensor. */
+/* A tensor shaped as another one, in guarded memory. Without `broadcast`, strides of 0 become those of a dense
+ * tensor. */
 static fly_tensor tensor_like(void **memory, const fly_tensor *like, int seed, bool broadcast) {
   fly_tensor x = *like;
   int64_t elements = x.shape[3];
@@ -18,7 +19,8 @@ static void fill(const fly_tensor *x, bool constant, test_random *random) {
   for (int64_t b = 0; x->data && b < x->shape[0]; b++)
     for (int64_t h = 0; h < x->shape[1]; h++)
       for (int64_t s = 0; s < x->shape[2]; s++)
-        for (int64_t d = 0; d < x->shape[3]; d++) oracle_set(x, b, h, s, d, constant ? CALL_UNTOUCHED : test_normal(random));
+        for (int64_t d = 0; d < x->shape[3]; d++)
+          oracle_set(x, b, h, s, d, constant ? CALL_UNTOUCHED : test_normal(random));
 }
 
 void backward_reset(backward_case *t) {
@@ -57,10 +59,11 @@ void backward_test(const backward_spec *spec, oracle_predicate *see, void *conte
   char what[256];
   backward_init(&t, spec, see, context);
   const call_spec *s = &t.base.spec;
-  snprintf(what, sizeof what, "%s %s D %d DV %d batch %d heads %d/%d lengths %d, %d layout %d rows %d %d %d tile %d x %d",
-           s->target ? s->target : "default", fly_type_name(s->type), s->dim, s->value_dim, (int)s->batch, (int)s->heads,
-           (int)s->kv_heads, (int)s->len_q, (int)s->len_kv, s->layout, s->q_rows, s->kv_rows, s->out_rows, s->tile_q,
-           s->tile_kv);
+  snprintf(what, sizeof what,
+           "%s %s D %d DV %d batch %d heads %d/%d lengths %d, %d layout %d rows %d %d %d tile %d x %d",
+           s->target ? s->target : "default", fly_type_name(s->type), s->dim, s->value_dim, (int)s->batch,
+           (int)s->heads, (int)s->kv_heads, (int)s->len_q, (int)s->len_kv, s->layout, s->q_rows, s->kv_rows,
+           s->out_rows, s->tile_q, s->tile_kv);
   backward_run(&t);
   oracle_check_backward(&t.base.call, see, context, what);
   backward_free(&t);

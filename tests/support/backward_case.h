@@ -1,4 +1,5 @@
-/* backward_case.h: backward calls for tests: a call_case whose out and LSE are the oracle's, with gradients in guarded memory. */
+/* backward_case.h: backward calls for tests: a call_case whose out and LSE are the oracle's, with gradients in
+ * guarded memory. */
 #ifndef TEST_BACKWARD_CASE_H
 #define TEST_BACKWARD_CASE_H
 
@@ -7,8 +8,8 @@
 
 typedef struct backward_spec {
   call_spec call;
-  bool d_lse;                       /* with a gradient of LSE */
-  bool no_d_q, no_d_k, no_d_v;      /* not wanted */
+  bool d_lse;                  /* with a gradient of LSE */
+  bool no_d_q, no_d_k, no_d_v; /* not wanted */
 } backward_spec;
 
 typedef struct backward_case {

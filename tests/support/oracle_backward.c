@@ -168,7 +168,7 @@ void oracle_gradients_free(oracle_gradients *g) {
   free(g->v.value), free(g->v.tolerance);
 }
 
-/* ---- the forward side of a call ------------------------------------------------------------------------------------- */
+/* ---- the forward side of a call ---------------------------------------------------------------------------------- */
 
 double oracle_loss(const fly_attention *c, oracle_predicate *see, void *context) {
   double loss = 0;
@@ -201,7 +201,7 @@ void oracle_forward(const fly_attention *c, oracle_predicate *see, void *context
     }
 }
 
-/* ---- comparison ----------------------------------------------------------------------------------------------------- */
+/* ---- comparison -------------------------------------------------------------------------------------------------- */
 
 /* Half a unit in the last place of the type at x, and half the smallest subnormal. */
 static double rounding(fly_type type, double x) {

@@ -1,15 +1,16 @@
-/* oracle_backward.h: gradients in double precision, pair by pair, as calculus gives them: the reference of the backward tests.
+/* oracle_backward.h: gradients in double precision, pair by pair, as calculus gives them: the reference of the
+ * backward tests.
  *
- * With S = scale Q K', P = softmax(S) over what a query sees, O = P V: dP = dO V', delta_i = sum_j P_ij dP_ij,
- * dS = P * (dP - delta + dLSE), dQ = scale dS K, dK = scale dS' Q, dV = P' dO; rows of the call that are one row of a tensor
+ * With S = scale Q K', P = softmax(S) over what a query sees, O = P V: dP = dO V', delta_i = sum_j P_ij dP_ij, dS = P
+ * * (dP - delta + dLSE), dQ = scale dS K, dK = scale dS' Q, dV = P' dO; rows of the call that are one row of a tensor
  * add up. O and LSE of the call are not read. Shares no code with the library. */
 #ifndef TEST_ORACLE_BACKWARD_H
 #define TEST_ORACLE_BACKWARD_H
 
 #include "oracle.h"
 
-/* One tensor's gradient [batch, heads, sequence, dimension], dense, and what an f32 kernel may differ by at each element, but
- * for the rounding to the tensor's type. */
+/* One tensor's gradient [batch, heads, sequence, dimension], dense, and what an f32 kernel may differ by at each
+ * element, but for the rounding to the tensor's type. */
 typedef struct oracle_gradient {
   double *value, *tolerance;
 } oracle_gradient;
