@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 enum { MOST_RUNS = 60, CONTENDERS = 4 };
@@ -25,13 +26,16 @@ static void check(fly_status status) {
 
 /* ---- things ------------------------------------------------------------------------------------------------------------ */
 
-static fly_mask *mask_of(const char *name) {
+static fly_mask *baked_mask(const char *name, const fly_arg *bake, int count) {
   char path[512];
   fly_mask *mask;
+  fly_compile_options how = {FLY_INIT(fly_compile_options), .bake = bake, .bake_count = count};
   snprintf(path, sizeof path, "%s/masks/%s.c", FLYMASK_SOURCE, name);
-  check(fly_mask_compile_file(path, NULL, &mask, &error));
+  check(fly_mask_compile_file(path, &how, &mask, &error));
   return mask;
 }
+
+static fly_mask *mask_of(const char *name) { return baked_mask(name, NULL, 0); }
 
 static fly_kernel *kernel_of(fly_mask *mask) {
   fly_kernel *kernel;
@@ -213,10 +217,29 @@ static void moba_backward(void *context) {
   check(fly_selection_backward(m->selection, &m->call, &error));
 }
 
+/* As a program would that calls more than once. */
+static void keep_workspace(fly_attention *call, size_t bytes) {
+  call->workspace_size = (bytes + (2 << 20) - 1) / (2 << 20) * (2 << 20);
+  call->workspace = aligned_alloc(2 << 20, call->workspace_size);
+  madvise(call->workspace, call->workspace_size, MADV_HUGEPAGE);
+  memset(call->workspace, 0, call->workspace_size);
+}
+
 static void bench_moba(void) {
   fly_attention base = base_call(), window = window_call(&base, (int)(block * top) - 1, 0);
-  moba_run m = {.call = base, .mask = mask_of("selected_tiles")};
+  fly_arg bake[] = {FLY_INT("size", block), FLY_INT("count", 1), FLY_INT("causal", 1), FLY_INT("offset", 0)};
+  moba_run m = {.call = base, .mask = baked_mask("selected_tiles", bake, block >= 64 ? 4 : 0)};
   m.call.kernel = kernel_of(m.mask);
+  size_t bytes[2];
+  moba_run first = m;
+  first.desc = (fly_moba_desc){FLY_INIT(fly_moba_desc), .block = (int)block, .top = (int)top, .q = base.q, .k = base.k, .threads = threads};
+  moba_select(&first);
+  check(fly_selection_workspace(first.selection, &m.call, &bytes[0], &error));
+  check(fly_selection_backward_workspace(first.selection, &m.call, &bytes[1], &error));
+  keep_workspace(&m.call, bytes[0] > bytes[1] ? bytes[0] : bytes[1]);
+  check(fly_attention_workspace(&window, &bytes[0], &error));
+  check(fly_attention_backward_workspace(&window, &bytes[1], &error));
+  keep_workspace(&window, bytes[0] > bytes[1] ? bytes[0] : bytes[1]);
   m.desc = (fly_moba_desc){FLY_INIT(fly_moba_desc), .block = (int)block, .top = (int)top, .q = base.q, .k = base.k, .threads = threads};
   printf("  blocks of %lld keys, %lld of them\n", (long long)block, (long long)top);
   contender f[] = {{.name = "causal window of k B keys, forward", .run = forward, .context = &window},

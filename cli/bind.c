@@ -2,6 +2,7 @@
  * name: an integer, a real, true or false, or the .npy file of a captured buffer. */
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -66,6 +67,12 @@ fly_status mask_find(const char *mask, char **path, fly_error *error) {
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
+/* 16 behind 0x, else 10: a leading zero changes nothing. */
+static int base_of(const char *text) {
+  text += *text == '-' || *text == '+';
+  return text[0] == '0' && (text[1] == 'x' || text[1] == 'X') ? 16 : 10;
+}
+
 static fly_status read_integer(const fly_parameter_info *info, const char *text, fly_arg *out, fly_error *error) {
   out->kind = FLY_ARG_INTEGER;
   if (info->type == FLY_BOOL) {
@@ -80,9 +87,9 @@ static fly_status read_integer(const fly_parameter_info *info, const char *text,
   char *end;
   errno = 0;
   if (info->type == FLY_U64 && *text != '-')
-    out->integer = (int64_t)strtoull(text, &end, 0);
+    out->integer = (int64_t)strtoull(text, &end, base_of(text));
   else
-    out->integer = strtoll(text, &end, 0);
+    out->integer = strtoll(text, &end, base_of(text));
   if (end == text || *end || isspace((unsigned char)*text) || errno)
     return fail(error, FLY_ERROR_ARGUMENT, NULL, "%s is an integer (%s), not '%s'", info->name,
                 fly_type_name(info->type), text);
@@ -92,8 +99,10 @@ static fly_status read_integer(const fly_parameter_info *info, const char *text,
 static fly_status read_real(const fly_parameter_info *info, const char *text, fly_arg *out, fly_error *error) {
   char *end;
   out->kind = FLY_ARG_REAL;
+  errno = 0;
   out->real = strtod(text, &end);
-  if (end == text || *end || isspace((unsigned char)*text))
+  bool too_large = errno == ERANGE && isinf(out->real); /* what is too small becomes 0, or the nearest subnormal */
+  if (end == text || *end || isspace((unsigned char)*text) || too_large)
     return fail(error, FLY_ERROR_ARGUMENT, NULL, "%s is a number (%s), not '%s'", info->name, fly_type_name(info->type),
                 text);
   return FLY_OK;

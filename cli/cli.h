@@ -37,11 +37,11 @@ typedef struct arguments {
   const char **values; /* NAME=VALUE, as given; freed by arguments_free */
   int value_count;
 
-  const char *q, *k, *v, *out, *lse;              /* files */
-  const char *d_out, *d_lse, *d_q, *d_k, *d_v;    /* files of gradients */
-  const char *rows;                  /* a file or random:SEED; NULL: none */
-  int64_t len_q, len_kv;             /* -1: not given */
-  int64_t batch, heads, kv_heads;    /* kv_heads 0: not given */
+  const char *q, *k, *v, *out, *lse;           /* files */
+  const char *d_out, *d_lse, *d_q, *d_k, *d_v; /* files of gradients */
+  const char *rows;                            /* a file or random:SEED; NULL: none */
+  int64_t len_q, len_kv;                       /* -1: not given */
+  int64_t batch, heads, kv_heads;              /* kv_heads 0: not given */
   int64_t q_offset;
   bool offset_end;
   int tile_q, tile_kv;    /* 0: the library's */

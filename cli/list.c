@@ -1,5 +1,5 @@
-/* list.c: `flymask list`: the masks that a name finds, each with the first
- * sentence of the comment that its file begins with, sorted by name. */
+/* list.c: `flymask list`: the masks that a name finds, each with the first sentence of the comment that its file begins
+ * with, sorted by name. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -9,12 +9,11 @@
 
 static const struct argp_option options[] = {OPTION_JSON, {0}};
 
-static const char doc[] = "List the masks that MASK can name, one a line: "
-                          "those in the directories of FLYMASK_MASKS and "
-                          "those that come with Flymask."
-                          "\v"
-                          "The text is the first sentence of the comment at "
-                          "the top of the file, behind the name.\n";
+static const char doc[] =
+    "List the masks that MASK can name, one a line: those in the directories of FLYMASK_MASKS and "
+    "those that come with Flymask."
+    "\v"
+    "The text is the first sentence of the comment at the top of the file, behind the name.\n";
 
 typedef struct listed {
   char *name, *path, *text;
@@ -34,14 +33,12 @@ static void list_free(list *all) {
   free(all->masks);
 }
 
-/* ---- descriptions
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- descriptions -------------------------------------------------------------------------------------------------- */
 
 static const char *skip_space(const char *at) { return at + strspn(at, " \t\r\n"); }
 
-/* Copies one sentence of a comment's text: line breaks with their leading stars
- * become spaces, the final full stop is left out. */
+/* Copies one sentence of a comment's text: line breaks with their leading stars become spaces, the final full stop is
+ * left out. */
 static void copy_sentence(const char *at, char *out) {
   char *to = out;
   while (*at && strncmp(at, "*/", 2) != 0 && !(*at == '.' && strchr(" \t\r\n*", at[1]))) {
@@ -57,8 +54,7 @@ static void copy_sentence(const char *at, char *out) {
   *to = 0;
 }
 
-/* The description of a source, empty where it does not begin with a comment.
- * out holds as much as source. */
+/* The description of a source, empty where it does not begin with a comment. out holds as much as source. */
 static void describe(const char *source, const char *name, char *out) {
   *out = 0;
   const char *at = skip_space(source);
@@ -86,9 +82,7 @@ static fly_status read_text(listed *mask, fly_error *error) {
   return FLY_OK;
 }
 
-/* ---- directories
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- directories --------------------------------------------------------------------------------------------------- */
 
 static bool is_listed(const list *all, const char *name, size_t length) {
   for (size_t i = 0; i < all->count; i++)
@@ -114,8 +108,7 @@ static fly_status add(list *all, const char *directory, const char *file, size_t
   return read_text(mask, error);
 }
 
-/* A name that an earlier directory has hides a later one; a directory that does
- * not exist has no masks. */
+/* A name that an earlier directory has hides a later one; a directory that does not exist has no masks. */
 static fly_status add_directory(list *all, const char *directory, fly_error *error) {
   DIR *stream = *directory ? opendir(directory) : NULL;
   if (!stream) return FLY_OK;
@@ -145,9 +138,7 @@ static fly_status collect(list *all, fly_error *error) {
   return status;
 }
 
-/* ---- output
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- output -------------------------------------------------------------------------------------------------------- */
 
 static fly_status print_json(const list *all, fly_error *error) {
   json_t *masks = json_array();

@@ -7,18 +7,19 @@
 static const struct argp_option options[] = {OPTION_LENGTHS, OPTION_BATCH,   OPTION_HEADS, OPTION_ROWS, OPTION_Q_OFFSET,
                                              OPTION_TILE,    OPTION_THREADS, OPTION_JSON,  {0}};
 
-static const char doc[] = "Build the block map of a mask and print its counts, size and times."
-                          "\v"
-                          "Counts are summed over the batch entries and heads in which the mask differs. Times are "
-                          "medians: map is the build of the "
-                          "map by queries as runs of tiles, everything included that depends on lengths, values or "
-                          "buffers; transposed is the "
-                          "transposition to the order by keys; expand is the expansion by queries to lists of tiles.\n"
-                          "\n"
-                          "Examples:\n"
-                          "  flymask map causal --lengths 65536\n"
-                          "  flymask map sliding_window left=4095 --lengths 1,8192 --q-offset end\n"
-                          "  flymask map stochastic --lengths 8192 --rows random:1 --tile 64,64 --json\n";
+static const char doc[] =
+    "Build the block map of a mask and print its counts, size and times."
+    "\v"
+    "Counts are summed over the batch entries and heads in which the mask differs. Times are medians: map is the build "
+    "of the map by queries as runs of tiles, everything included that depends on lengths, values or buffers; "
+    "transposed "
+    "is the transposition to the order by keys; expand is the expansion by queries to lists of tiles, - where memory "
+    "does not hold them (null in JSON).\n"
+    "\n"
+    "Examples:\n"
+    "  flymask map causal --lengths 65536\n"
+    "  flymask map sliding_window left=4095 --lengths 1,8192 --q-offset end\n"
+    "  flymask map stochastic --lengths 8192 --rows random:1 --tile 64,64 --json\n";
 
 enum { MEASURE_MS = 1500 }; /* for the three figures together */
 

@@ -62,21 +62,57 @@ void picture_text_down(picture *p, int x, int y, int scale, color c, const char 
 
 /* ---- PNG --------------------------------------------------------------------------------------------------------- */
 
+enum { COLORS = 256 };
+
+typedef struct palette {
+  uint8_t rgb[COLORS][3];
+  int count;
+} palette;
+
+/* The colour's place in the palette, where it is added if it is new; -1: there are too many. */
+static int palette_index(palette *all, const uint8_t *rgb) {
+  for (int i = 0; i < all->count; i++)
+    if (memcmp(all->rgb[i], rgb, 3) == 0) return i;
+  if (all->count == COLORS) return -1;
+  memcpy(all->rgb[all->count], rgb, 3);
+  return all->count++;
+}
+
+/* One byte a point; false where the colours are more than a palette holds. */
+static bool make_indices(const picture *p, palette *all, uint8_t *indices) {
+  size_t points = (size_t)p->width * (size_t)p->height;
+  int index = 0;
+  *all = (palette){0};
+  for (size_t i = 0; i < points; i++) {
+    bool same = i > 0 && memcmp(p->rgb + 3 * i, p->rgb + 3 * (i - 1), 3) == 0;
+    if (!same && (index = palette_index(all, p->rgb + 3 * i)) < 0) return false;
+    indices[i] = (uint8_t)index;
+  }
+  return true;
+}
+
+/* Most pictures have a few colours: with a palette the file is several times smaller. */
 fly_status picture_save(const picture *p, const char *path, fly_error *error) {
   png_image image = {.version = PNG_IMAGE_VERSION,
                      .width = (png_uint_32)p->width,
                      .height = (png_uint_32)p->height,
                      .format = PNG_FORMAT_RGB};
+  palette colors;
+  fly_status status = FLY_OK;
+  uint8_t *indices = malloc((size_t)p->width * (size_t)p->height), *bytes = NULL;
+  if (!indices) return fail_memory(error);
+  bool few = make_indices(p, &colors, indices);
+  if (few) image.format = PNG_FORMAT_RGB_COLORMAP, image.colormap_entries = (png_uint_32)colors.count;
   png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
-  void *bytes = malloc(size);
-  if (!bytes) return fail_memory(error);
-  fly_status status;
-  if (!png_image_write_to_memory(&image, bytes, &size, 0, p->rgb, 0, NULL)) {
+  if (!(bytes = malloc(size))) {
+    status = fail_memory(error);
+  } else if (!png_image_write_to_memory(&image, bytes, &size, 0, few ? indices : p->rgb, 0, few ? colors.rgb : NULL)) {
     status = fail(error, FLY_ERROR_IO, path, "cannot make a PNG: %s", image.message);
   } else {
     struct iovec part = {bytes, size};
     status = file_save(path, &part, 1, error);
   }
+  free(indices);
   free(bytes);
   return status;
 }

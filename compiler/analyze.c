@@ -337,17 +337,23 @@ static bool used_directly(LLVMValueRef argument, unsigned position) {
   return false;
 }
 
+/* Tokens and lengths. */
+static uint32_t find_calls(LLVMModuleRef module) {
+  uint32_t reads = 0;
+  for (int k = 0; k < 4; k++) {
+    LLVMValueRef function = LLVMGetNamedFunction(module, symbolic_calls[k].name);
+    if (function && LLVMGetFirstUse(function)) reads |= symbolic_calls[k].reads;
+  }
+  return reads;
+}
+
 static uint32_t find_reads(const flyi_translation *t, LLVMValueRef mask) {
   static const uint32_t arguments[] = {FLYI_READS_B, FLYI_READS_H, FLYI_READS_Q, FLYI_READS_KV};
-  uint32_t reads = 0;
+  uint32_t reads = find_calls(t->module);
   for (unsigned k = 0; k < 4; k++)
     if (LLVMGetFirstUse(LLVMGetParam(mask, k))) reads |= arguments[k];
   if (used_directly(LLVMGetParam(mask, 0), 0)) reads |= FLYI_READS_DIRECT_B;
   if (used_directly(LLVMGetParam(mask, 1), 1)) reads |= FLYI_READS_DIRECT_H;
-  for (int k = 0; k < 4; k++) {
-    LLVMValueRef function = LLVMGetNamedFunction(t->module, symbolic_calls[k].name);
-    if (function && LLVMGetFirstUse(function)) reads |= symbolic_calls[k].reads;
-  }
   return reads;
 }
 
@@ -378,6 +384,8 @@ fly_status flyi_analyze(LLVMModuleRef module, const flyi_declarations *declarati
                         uint32_t *reads, fly_error *error) {
   LLVMValueRef mask = LLVMGetNamedFunction(module, "mask");
   if (!mask) return flyi_fail(error, FLY_ERROR_INTERNAL, "the module has no mask");
+  /* The code is compiled from the module as it is now, by other passes: it may keep a call that these ones drop. */
+  uint32_t calls = find_calls(module);
   fly_status status = optimise(module, error);
   if (status) return status;
   flyi_translation t = {.module = module, .layout = LLVMGetModuleDataLayout(module), .declarations = declarations};
@@ -388,7 +396,7 @@ fly_status flyi_analyze(LLVMModuleRef module, const flyi_declarations *declarati
   for (int at = 0; ordered && at < order.count && !t.failed; at++) translate_block(&t, &order, at);
   if (!ordered) translate_nothing(&t);
   t.program.reads = find_reads(&t, mask);
-  *reads = t.program.reads & 0xff;
+  *reads = (t.program.reads & 0xff) | calls;
   status = t.failed ? flyi_no_memory(error) : flyi_program_encode(&t.program, program, error);
 done:
   flyi_order_free(&order);

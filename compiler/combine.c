@@ -59,6 +59,21 @@ static void settle_names(combination *c) {
   }
 }
 
+static fly_status check_counts(const combination *c, fly_error *error) {
+  int parameters = 0, buffers = 0;
+  for (int s = 0; s < c->side_count; s++) {
+    parameters += c->sides[s]->image.parameter_count;
+    buffers += c->sides[s]->image.buffer_count;
+  }
+  if (parameters > FLYI_MAX_PARAMETERS)
+    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "the masks have %d parameters together: an image holds %d",
+                     parameters, FLYI_MAX_PARAMETERS);
+  if (buffers > FLYI_MAX_BUFFERS)
+    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "the masks have %d buffers together: an image holds %d", buffers,
+                     FLYI_MAX_BUFFERS);
+  return FLY_OK;
+}
+
 static fly_status name_entries(combination *c, fly_error *error) {
   for (int s = 0; s < c->side_count; s++)
     c->count += c->sides[s]->image.parameter_count + c->sides[s]->image.buffer_count;
@@ -282,8 +297,8 @@ fly_status fly_mask_combine(fly_combine how, const fly_mask *left, const fly_mas
   flyi_request_cached(&request, out);
   if (*out) goto done;
   context = flyi_context_create();
-  if ((status = name_entries(&c, error)) || (status = declare(&c, &declarations, error)) ||
-      (status = link_sides(context, &c, how, &module, error)))
+  if ((status = check_counts(&c, error)) || (status = name_entries(&c, error)) ||
+      (status = declare(&c, &declarations, error)) || (status = link_sides(context, &c, how, &module, error)))
     goto done;
   status = flyi_request_finish(&request, module, &declarations, out, error); /* consumes the module */
 done:

@@ -12,6 +12,7 @@
 #include <llvm-c/DebugInfo.h>
 
 #include "compiler.h"
+#include "toolchain.h"
 
 enum { MAX_SOURCE = 1 << 20 }; /* bytes that are read of a file; the front end refuses more */
 
@@ -32,14 +33,6 @@ static bool add_field(flyi_bytes *bytes, const void *data, size_t size) {
 
 static bool add_text(flyi_bytes *bytes, const char *text) { return add_field(bytes, text, strlen(text)); }
 
-/* The compiler that the front end will look for: by name, because finding and asking it takes longer than reading
- * the cache. */
-static const char *clang_name(const fly_compile_options *options) {
-  static const char none[] = "";
-  const char *name = options->clang && *options->clang ? options->clang : getenv("FLYMASK_CLANG");
-  return name ? name : none;
-}
-
 static bool add_baked(flyi_bytes *bytes, const fly_compile_options *options) {
   for (int i = 0; i < options->bake_count; i++) {
     const fly_arg *arg = &options->bake[i];
@@ -53,15 +46,16 @@ static bool add_baked(flyi_bytes *bytes, const fly_compile_options *options) {
 
 static fly_status make_key(flyi_request *r, fly_error *error) {
   unsigned llvm[3];
-  flyi_bytes bytes = {0};
+  flyi_bytes bytes = {0}, clang = {0};
   LLVMGetVersion(&llvm[0], &llvm[1], &llvm[2]);
-  bool good = add_text(&bytes, FLY_VERSION) && add_field(&bytes, llvm, sizeof llvm) &&
-              add_text(&bytes, clang_name(&r->options)) && add_text(&bytes, flyi_isa_name(r->isa)) &&
+  bool good = add_text(&bytes, FLY_VERSION) && add_field(&bytes, &flyi_build_id, sizeof flyi_build_id) &&
+              add_field(&bytes, llvm, sizeof llvm) && flyi_toolchain_fingerprint(&r->options, &clang) &&
+              add_field(&bytes, clang.data, clang.size) && add_text(&bytes, flyi_isa_name(r->isa)) &&
               add_field(&bytes, flyi_tile_bitcode, (size_t)(flyi_tile_bitcode_end - flyi_tile_bitcode)) &&
               add_text(&bytes, r->name) && add_field(&bytes, &r->base, sizeof r->base) &&
               add_baked(&bytes, &r->options);
   if (good) r->key = flyi_hash_bytes(bytes.data, bytes.size);
-  flyi_bytes_free(&bytes);
+  flyi_bytes_free(&bytes), flyi_bytes_free(&clang);
   return good ? FLY_OK : flyi_no_memory(error);
 }
 
@@ -81,7 +75,9 @@ fly_status flyi_request_check(const fly_compile_options *options, flyi_request *
       if (strcmp(o->bake[i].name, o->bake[j].name) == 0)
         return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s is baked twice", o->bake[i].name);
   }
-  if (!(o->clang_seconds >= 0)) return flyi_fail(error, FLY_ERROR_ARGUMENT, "options.clang_seconds is negative");
+  if (!(o->clang_seconds >= 0))
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "options.clang_seconds is %g: it must be above 0, or 0 for the default",
+                     o->clang_seconds);
   fly_status status = flyi_isa_parse(o->target, &r->isa, error);
   return status ? status : make_key(r, error);
 }

@@ -2,6 +2,7 @@
  *
  *   compile.c:  source ── frontend ── verify, guard ──┬── analyze ────> mask program ─┐
  *                                                     └── specialize ── emit ─────────┴── image ── jit ──> fly_mask
+ *                                                         straighten, divide (quotient)
  *
  * Every stage works in its own LLVMContext, so that several masks can be compiled at once. */
 #ifndef FLYMASK_COMPILER_H
@@ -20,7 +21,7 @@
 fly_status flyi_frontend(const char *source, const char *name, const fly_compile_options *options, flyi_bytes *ir,
                          fly_error *error);
 
-/* ---- verify (verify.c, declare.c, refuse.c, guard.c, flatten.c, address.c, bound.c, finish.c) ------------------------- */
+/* ---- verify (verify.h lists its files) --------------------------------------------------------------------------------- */
 
 typedef struct flyi_declarations {
   int parameter_count, buffer_count;
@@ -50,9 +51,10 @@ void flyi_declarations_free(flyi_declarations *declarations);
 fly_status flyi_verify(LLVMContextRef context, flyi_section ir, const char *name, LLVMModuleRef *out,
                        flyi_declarations *declarations, fly_error *error);
 
-/* ---- analyze (analyze.c) ---------------------------------------------------------------------------------------------- */
+/* ---- analyze (analyze.c, analyze_load.c, order.c) ------------------------------------------------------------------------ */
 
-/* The symbolic module (which it optimises in place) as a mask program, and what it reads (FLYI_READS_...). */
+/* The symbolic module (which it optimises in place) as a mask program, and what it reads (FLYI_READS_...): the arguments that the
+ * answer depends on, and the tokens and lengths that code made of the module may ask for. */
 fly_status flyi_analyze(LLVMModuleRef module, const flyi_declarations *declarations, flyi_bytes *program, uint32_t *reads,
                         fly_error *error);
 
@@ -64,7 +66,7 @@ fly_status flyi_straighten(LLVMValueRef mask, fly_error *error);
 /* About the cycles that an instruction takes, itself. -1: it reads or writes locals, or ends a block: it must stay. */
 int flyi_cost(LLVMValueRef instruction);
 
-/* ---- divide (divide.c) ------------------------------------------------------------------------------------------------ */
+/* ---- divide (divide.c, quotient.c) --------------------------------------------------------------------------------------- */
 
 /* In a module that holds the symbolic mask and the mask_tile template: gives the template its fly_row, fly_column, fly_pair and
  * fly_row_repeats, and deletes @mask. */
@@ -102,7 +104,7 @@ typedef struct flyi_request {
 } flyi_request;
 
 /* Checks options (NULL: none) and completes the request: name and base are the caller's. The key covers them, the options that
- * matter, and what compiles: the template, LLVM and clang, our version. */
+ * matter, and what compiles: the template, LLVM and clang, our build. */
 fly_status flyi_request_check(const fly_compile_options *options, flyi_request *request, fly_error *error);
 /* The mask from the cache; *out is NULL where there is none, or none that can be trusted. */
 void flyi_request_cached(const flyi_request *request, fly_mask **out);

@@ -95,10 +95,10 @@ fly_status flyi_flatten(flyi_verifier *v) {
   drop_used_lists(v);
   for (EACH_FUNCTION(function, v->module)) {
     if (LLVMIsDeclaration(function)) {
-      if (!LLVMGetIntrinsicID(function)) flyi_strip_function(function);
+      if (!LLVMGetIntrinsicID(function) && !flyi_strip_function(function)) return flyi_no_memory(v->error);
       continue;
     }
-    flyi_guard(v, function);
+    if (!flyi_guard(v, function)) return flyi_no_memory(v->error);
     clear_locals(v, function);
     if (function != v->mask) inline_always(v, function);
   }

@@ -196,13 +196,15 @@ static fly_status judge(const flyi_child *child, flyi_end end, int code, const f
 
 /* ---- The stage --------------------------------------------------------------------------------------------------- */
 
-/* Refuses what is not UTF-8 (RFC 3629) or has control characters, at its place. */
+/* Refuses what is not UTF-8 (RFC 3629), and ASCII's control characters but those that lay out a text, at its place. */
 static fly_status check_text(const char *source, const char *name, fly_error *error) {
   if (strnlen(source, MOST_SOURCE + 1) > MOST_SOURCE)
     return flyi_fail_at(error, name, 0, 0, "the source is larger than 1 MiB");
   int line = 1, column = 1;
   for (const unsigned char *c = (const unsigned char *)source; *c; c++, column++) {
     if (*c == '\n') line++, column = 0;
+    if ((*c < 0x20 && !strchr("\t\n\r\f", *c)) || *c == 0x7F)
+      return flyi_fail_at(error, name, line, column, "the source has a control character: byte 0x%02X", *c);
     if (*c < 0x80) continue;
     int more = *c >= 0xC2 && *c < 0xE0 ? 1 : *c >= 0xE0 && *c < 0xF0 ? 2 : *c >= 0xF0 && *c < 0xF5 ? 3 : 0;
     unsigned low = *c == 0xE0 ? 0xA0 : *c == 0xF0 ? 0x90 : 0x80, high = *c == 0xED ? 0x9F : *c == 0xF4 ? 0x8F : 0xBF;
@@ -222,7 +224,8 @@ fly_status flyi_frontend(const char *source, const char *name, const fly_compile
   const char *arguments[FLAG_COUNT + 3] = {"clang"};
   flyi_end end;
   int code;
-  if (limits.clang_seconds <= 0) limits.clang_seconds = 10;
+  if (!(limits.clang_seconds > 0)) limits.clang_seconds = 10;
+  if (limits.clang_seconds > FLYI_MOST_SECONDS) limits.clang_seconds = FLYI_MOST_SECONDS;
   if (!limits.clang_bytes) limits.clang_bytes = (size_t)2 << 30;
   *ir = (flyi_bytes){0};
 

@@ -4,6 +4,7 @@
  * without shifts beyond the width, with saturating conversions; and without the promises (nsw, exact, fast-math, range
  * metadata, ...) on which an optimiser could build. Guards are branch-free and are left out where the operand is a
  * constant that needs none. This runs before anything else: an optimiser that sees x / d takes d != 0 for granted. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "verify.h"
@@ -112,11 +113,12 @@ static bool is_passing(LLVMAttributeRef attribute) {
   return false;
 }
 
-/* Removes the promises at one index of a function or, with `call`, of a call. */
-static void strip_attributes_at(LLVMValueRef of, bool call, LLVMAttributeIndex index) {
-  LLVMAttributeRef attributes[64];
+/* Removes the promises at one index of a function or, with `call`, of a call. False: no memory. */
+static bool strip_attributes_at(LLVMValueRef of, bool call, LLVMAttributeIndex index) {
   unsigned count = call ? LLVMGetCallSiteAttributeCount(of, index) : LLVMGetAttributeCountAtIndex(of, index);
-  if (!count || count > sizeof attributes / sizeof *attributes) return;
+  LLVMAttributeRef few[32], *many = count > 32 ? flyi_alloc(count, sizeof *many) : NULL;
+  LLVMAttributeRef *attributes = many ? many : few;
+  if (count > 32 && !many) return false;
   if (call)
     LLVMGetCallSiteAttributes(of, index, attributes);
   else
@@ -137,20 +139,24 @@ static void strip_attributes_at(LLVMValueRef of, bool call, LLVMAttributeIndex i
       LLVMRemoveEnumAttributeAtIndex(of, index, LLVMGetEnumAttributeKind(a));
     }
   }
+  free(many);
+  return true;
 }
 
-static void strip_call(LLVMValueRef call) {
+static bool strip_call(LLVMValueRef call) {
   unsigned count = LLVMGetNumArgOperands(call);
   LLVMSetInstructionCallConv(call, LLVMCCallConv);
   LLVMSetTailCallKind(call, LLVMTailCallKindNone);
-  strip_attributes_at(call, true, LLVMAttributeFunctionIndex);
-  for (unsigned i = 0; i <= count; i++) strip_attributes_at(call, true, i); /* 0: the result */
+  bool good = strip_attributes_at(call, true, LLVMAttributeFunctionIndex);
+  for (unsigned i = 0; i <= count; i++) good = strip_attributes_at(call, true, i) && good; /* 0: the result */
+  return good;
 }
 
-void flyi_strip_function(LLVMValueRef function) {
+bool flyi_strip_function(LLVMValueRef function) {
   LLVMSetFunctionCallConv(function, LLVMCCallConv);
-  strip_attributes_at(function, false, LLVMAttributeFunctionIndex);
-  for (unsigned i = 0; i <= LLVMCountParams(function); i++) strip_attributes_at(function, false, i);
+  bool good = strip_attributes_at(function, false, LLVMAttributeFunctionIndex);
+  for (unsigned i = 0; i <= LLVMCountParams(function); i++) good = strip_attributes_at(function, false, i) && good;
+  return good;
 }
 
 /* ---- The step ---------------------------------------------------------------------------------------------------- */
@@ -186,13 +192,14 @@ static void guard_instruction(flyi_verifier *v, LLVMValueRef instruction, LLVMVa
   }
 }
 
-void flyi_guard(flyi_verifier *v, LLVMValueRef function) {
-  flyi_strip_function(function);
+bool flyi_guard(flyi_verifier *v, LLVMValueRef function) {
+  bool good = flyi_strip_function(function);
   for (EACH_BLOCK(block, function))
     for (EACH_INSTRUCTION_SAFE(instruction, next, block)) {
       strip_flags(instruction);
       flyi_strip_metadata(v, instruction);
-      if (LLVMIsACallInst(instruction)) strip_call(instruction);
+      if (LLVMIsACallInst(instruction)) good = strip_call(instruction) && good;
       guard_instruction(v, instruction, function);
     }
+  return good;
 }

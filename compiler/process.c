@@ -43,16 +43,11 @@ static int raise_fd(int fd) {
 
 static int file_of(flyi_section contents) {
   int fd = raise_fd(memfd_create("flymask", MFD_CLOEXEC));
-  for (size_t done = 0; fd >= 0 && done < contents.size;) {
-    ssize_t n = write(fd, (const char *)contents.data + done, contents.size - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0)
-      close_fd(&fd);
-    else
-      done += (size_t)n;
-  }
-  if (fd >= 0 && lseek(fd, 0, SEEK_SET) != 0) close_fd(&fd);
-  return fd;
+  if (fd < 0 || (flyi_write_file(fd, contents.data, contents.size) && lseek(fd, 0, SEEK_SET) == 0)) return fd;
+  int saved = errno;
+  close(fd);
+  errno = saved;
+  return -1;
 }
 
 /* read_end gets what the child writes to write_end. */
@@ -118,8 +113,9 @@ static int collect(int fds[2], flyi_bytes *texts[2], size_t most, int64_t deadli
   while (fds[0] >= 0 || fds[1] >= 0) {
     int64_t left = deadline - now_ns();
     if (left <= 0) return *end = FLYI_END_TIME, 0;
+    int wait_ms = left < INT64_C(60000000000) ? (int)(left / 1000000) + 1 : 60000;
     struct pollfd polled[2] = {{.fd = fds[0], .events = POLLIN}, {.fd = fds[1], .events = POLLIN}};
-    if (poll(polled, 2, (int)(left / 1000000) + 1) < 0 && errno != EINTR) return -1;
+    if (poll(polled, 2, wait_ms) < 0 && errno != EINTR) return -1;
     for (int i = 0; i < 2; i++) {
       if (fds[i] < 0 || !polled[i].revents) continue;
       int state = drain(fds[i], texts[i], most);
@@ -169,7 +165,8 @@ fly_status flyi_child_run(const flyi_child *child, flyi_bytes *output, flyi_byte
   ready = ready && make_pipe(&reads[0], &fds[1]) && make_pipe(&reads[1], &fds[2]);
   int failed = ready ? spawn(child, fds, count, &pid) : errno;
   if (failed) {
-    status = flyi_fail(error, FLY_ERROR_TOOL, "cannot run %s: %s", child->path, strerrordesc_np(failed));
+    status = flyi_fail(error, FLY_ERROR_TOOL, "cannot run %s: %s%s", child->path, strerrordesc_np(failed),
+                       failed == EFBIG ? " (what it reads is above this process's limit, ulimit -f)" : "");
     goto done;
   }
   limit(pid, child);

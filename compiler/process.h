@@ -4,7 +4,7 @@
 
 #include "../runtime/runtime.h"
 
-enum { FLYI_CHILD_FILES = 8 };
+enum { FLYI_CHILD_FILES = 8, FLYI_MOST_SECONDS = 86400 };
 
 typedef struct flyi_child {
   const char *path;                     /* of the executable; no search, no shell */
@@ -13,7 +13,7 @@ typedef struct flyi_child {
   flyi_section input;                   /* what it reads as its standard input */
   flyi_section files[FLYI_CHILD_FILES]; /* what it reads as /proc/self/fd/(FLYI_CHILD_FD + i) */
   int file_count;
-  double seconds; /* of wall-clock time and of processor time */
+  double seconds; /* of wall-clock time and of processor time; above 0, at most FLYI_MOST_SECONDS */
   size_t memory;  /* address space, in bytes */
   size_t output;  /* limit of each of the two outputs, in bytes */
 } flyi_child;

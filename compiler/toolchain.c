@@ -112,20 +112,44 @@ static fly_status resources_by_asking(flyi_toolchain *tools, const fly_compile_o
   return status;
 }
 
+/* The executable, or NULL: there is none, or no memory (*failed). *wanted is the name that the caller or the environment
+ * gives, NULL: none. */
+static char *locate(const fly_compile_options *options, const char **wanted, bool *failed) {
+  const char *name = options->clang && *options->clang ? options->clang : getenv("FLYMASK_CLANG");
+  char versioned[32];
+  *wanted = name && *name ? name : NULL;
+  *failed = false;
+  snprintf(versioned, sizeof versioned, "clang-%d", FLYI_LLVM_MAJOR);
+  char *found = find(*wanted ? *wanted : versioned, failed);
+  return !found && !*failed && !*wanted ? find("clang", failed) : found;
+}
+
+bool flyi_toolchain_fingerprint(const fly_compile_options *options, flyi_bytes *out) {
+  const char *wanted;
+  bool failed;
+  struct stat s;
+  char *clang = locate(options, &wanted, &failed), *real = clang ? realpath(clang, NULL) : NULL;
+  if (real && stat(real, &s) == 0) {
+    const int64_t state[] = {s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
+    failed = !flyi_bytes_add(out, real, strlen(real) + 1) || !flyi_bytes_add(out, state, sizeof state);
+  }
+  free(real);
+  free(clang);
+  return !failed;
+}
+
 fly_status flyi_toolchain_find(const fly_compile_options *options, flyi_toolchain *out, fly_error *error) {
   char versioned[32];
   snprintf(versioned, sizeof versioned, "clang-%d", FLYI_LLVM_MAJOR);
-  const char *wanted = options->clang, *from = wanted && *wanted ? wanted : getenv("FLYMASK_CLANG");
-  if (from && !*from) from = NULL;
-  bool failed = false;
+  const char *from;
+  bool failed;
   *out = (flyi_toolchain){0};
 
-  out->clang = find(from ? from : versioned, &failed);
-  if (!out->clang && !failed && !from) out->clang = find("clang", &failed);
+  out->clang = locate(options, &from, &failed);
   if (failed) goto no_memory;
   if (!out->clang && from)
     return flyi_fail(error, FLY_ERROR_TOOL, "%s, which %s names, is not an executable: apt install %s", from,
-                     from == wanted ? "the option clang" : "FLYMASK_CLANG", versioned);
+                     from == options->clang ? "the option clang" : "FLYMASK_CLANG", versioned);
   if (!out->clang)
     return flyi_fail(error, FLY_ERROR_TOOL, "clang is missing (neither %s nor clang is in PATH): apt install %s",
                      versioned, versioned);

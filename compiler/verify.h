@@ -4,7 +4,7 @@
  *   declare.c   globals: parameters, buffers, constant tables; refuses the rest
  *   refuse.c    functions: refuses what a mask must not do
  *   guard.c     divisions, shifts, conversions: total
- *   flatten.c   one function without calls, its scalars in registers
+ *   flatten.c   one function without calls, its scalars in registers   (cfg.c: its graph)
  *   address.c   every access: an object and a clamped index       (pointer.c: what a pointer is made of)
  *   bound.c     loops: at most FLYI_ROUNDS rounds                 (loop.c: where they are, round.c: how long they run)
  *   finish.c    names of the symbolic form; last checks */
@@ -98,8 +98,9 @@ LLVMValueRef flyi_symbol(const flyi_verifier *v, const char *prefix, const flyi_
 fly_status flyi_declare(flyi_verifier *v);
 const flyi_global *flyi_find_global(const flyi_verifier *v, LLVMValueRef value);
 fly_status flyi_refuse_functions(flyi_verifier *v);
-void flyi_guard(flyi_verifier *v, LLVMValueRef function);
-void flyi_strip_function(LLVMValueRef function); /* removes attributes that promise something */
+bool flyi_guard(flyi_verifier *v, LLVMValueRef function) FLYI_MUST_CHECK; /* false: no memory */
+/* Removes attributes that promise something. False: no memory. */
+bool flyi_strip_function(LLVMValueRef function) FLYI_MUST_CHECK;
 fly_status flyi_flatten(flyi_verifier *v);
 fly_status flyi_resolve_addresses(flyi_verifier *v);
 fly_status flyi_bound_loops(flyi_verifier *v);

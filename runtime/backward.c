@@ -118,7 +118,7 @@ fly_status fly_attention_backward(const fly_attention *attention, fly_error *err
     b.map = map;
   }
   /* The transposed order is a cache of the map, behind an atomic pointer. */
-  if ((status = fly_map_transpose((fly_map *)b.map, error))) goto done;
+  if ((status = flyi_map_transpose((fly_map *)b.map, &b.threads, error))) goto done;
   workspace = call.c.workspace;
   if (!workspace && !(workspace = memory = flyi_alloc_aligned(b.bytes))) {
     status = flyi_no_memory(error);

@@ -63,7 +63,7 @@ static fly_status copy_geometry(fly_map *map, const fly_geometry *geometry, fly_
 typedef struct build {
   const flyi_survey *survey;
   flyi_band *band;
-  int64_t bands, done; /* done: before the others joined */
+  int64_t bands, done;   /* done: before the others joined */
   flyi_scratch *scratch; /* of each worker */
   atomic_bool failed;
 } build;
@@ -202,14 +202,14 @@ static fly_status build_map(fly_map *map, const fly_geometry *geometry, const fl
   fly_status status;
   flyi_domain domain;
   flyi_plan plan = {0};
-  flyi_threads threads = {options->threads, options->parallel_for, options->parallel_user};
+  map->threads = (flyi_threads){options->threads, options->parallel_for, options->parallel_user};
   if ((status = flyi_domain_check(geometry, &domain, error)) || (status = set_tiles(map, options, &domain, error)) ||
       (status = copy_geometry(map, &domain.geometry, error)) ||
       (status = flyi_mask_args_create(map->bound, &map->geometry, &map->args, error)))
     return status;
   map->domain = domain.hash;
-  status = flyi_plan_create(map, options->fast, &threads, &plan, error);
-  if (!status) status = build_planes(map, plan.survey, &threads, error);
+  status = flyi_plan_create(map, options->fast, &map->threads, &plan, error);
+  if (!status) status = build_planes(map, plan.survey, &map->threads, error);
   int64_t tiles = map->info.tiles_empty + map->info.tiles_full + map->info.tiles_partial;
   map->info.sparsity = tiles ? (double)map->info.tiles_empty / (double)tiles : 0;
   map->info.bytes += sizeof *map + plan.planes * sizeof *map->plane_of;
@@ -250,7 +250,9 @@ void fly_map_release(fly_map **slot) {
   if (atomic_fetch_sub_explicit(&map->references, 1, memory_order_acq_rel) == 1) free_map(map);
 }
 
-void fly_map_get_info(const fly_map *map, fly_map_info *info) { *info = map->info; }
+void fly_map_get_info(const fly_map *map, fly_map_info *info) {
+  if (info) *info = map ? map->info : (fly_map_info){0};
+}
 
 const flyi_plane *flyi_map_plane(const fly_map *map, fly_order order, int64_t b, int64_t h) {
   const fly_geometry *g = &map->geometry;
@@ -262,8 +264,8 @@ const flyi_plane *flyi_map_plane(const fly_map *map, fly_order order, int64_t b,
 }
 
 int64_t fly_map_row(const fly_map *map, fly_order order, int64_t b, int64_t h, int64_t row, const fly_run **runs) {
-  const flyi_plane *plane = flyi_map_plane(map, order, b, h);
-  *runs = NULL;
+  const flyi_plane *plane = map && runs ? flyi_map_plane(map, order, b, h) : NULL;
+  if (runs) *runs = NULL;
   if (!plane || row < 0 || row >= plane->rows) return -1;
   *runs = plane->runs + plane->start[row];
   return plane->start[row + 1] - plane->start[row];

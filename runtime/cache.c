@@ -3,15 +3,16 @@
  * The cache holds machine code: a directory that somebody else owns or may write to is not used. Entries appear by
  * rename, so that a reader sees a whole one or none, whoever else writes; what they hold is checked by the reader
  * (flyi_image_read), so that a file cut short by a crash costs a compilation and nothing more. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runtime.h"
@@ -92,33 +93,24 @@ bool flyi_cache_read(const char *directory, flyi_hash key, flyi_bytes *out) {
   return good;
 }
 
-static bool write_all(int file, const uint8_t *data, size_t size) {
-  while (size) {
-    ssize_t put = write(file, data, size);
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) return false;
-    data += put;
-    size -= (size_t)put;
+/* Temporary files of writers that were killed. A living one needs a moment: an hour is more than enough. */
+static void remove_stale(int directory) {
+  enum { HOUR = 3600 };
+  int copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* closedir closes it */
+  DIR *listing = copy < 0 ? NULL : fdopendir(copy);
+  if (!listing) {
+    if (copy >= 0) close(copy);
+    return;
   }
-  return true;
-}
-
-/* Writing beyond RLIMIT_FSIZE raises SIGXFSZ, which would end the caller's process: it is held back on this thread
- * for the time of writing and, should it have come, taken off. */
-static bool write_quietly(int file, const uint8_t *data, size_t size) {
-  sigset_t limit, before, pending;
-  sigemptyset(&limit);
-  sigaddset(&limit, SIGXFSZ);
-  sigpending(&pending);
-  bool was_pending = sigismember(&pending, SIGXFSZ) == 1;
-  if (pthread_sigmask(SIG_BLOCK, &limit, &before)) return false;
-  bool good = write_all(file, data, size);
-  if (!good && !was_pending) {
-    const struct timespec now = {0};
-    while (sigtimedwait(&limit, NULL, &now) < 0 && errno == EINTR) {}
+  const time_t now = time(NULL);
+  for (struct dirent *file; (file = readdir(listing));) {
+    struct stat info;
+    if (strspn(file->d_name, "0123456789abcdef") != 32 || strncmp(file->d_name + 32, ".flymask.", 9) != 0) continue;
+    if (fstatat(directory, file->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode) &&
+        info.st_mtime < now - HOUR)
+      unlinkat(directory, file->d_name, 0);
   }
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return good;
+  closedir(listing);
 }
 
 void flyi_cache_write(const char *directory, flyi_hash key, const void *data, size_t size) {
@@ -127,6 +119,7 @@ void flyi_cache_write(const char *directory, flyi_hash key, const void *data, si
   if (size == 0 || size > MAX_ENTRY) return;
   int at = open_directory(directory, true);
   if (at < 0) return;
+  remove_stale(at);
   entry_name(key, name);
   snprintf(temporary, sizeof temporary, "%s.%ld.%u", name, (long)getpid(), atomic_fetch_add(&serial, 1));
   int file = openat(at, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -135,7 +128,7 @@ void flyi_cache_write(const char *directory, flyi_hash key, const void *data, si
     file = openat(at, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   }
   if (file >= 0) {
-    bool good = write_quietly(file, data, size);
+    bool good = flyi_write_file(file, data, size);
     good = close(file) == 0 && good;
     if (!good || renameat(at, temporary, at, name) != 0) unlinkat(at, temporary, 0);
   }

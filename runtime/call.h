@@ -11,8 +11,8 @@ const flyi_forward_code *flyi_forward_code_of(flyi_isa isa);
 
 /* ---- a checked call (check_call.c, check_tensors.c) -------------------------------------------------------------- */
 
-/* The caller's struct, complete: geometry filled in from the tensors, scale and out_rows set, strides of dimensions
- * of 1 set to 0, a tensor's batch dimension broadcast in a ragged batch. */
+/* The caller's struct, complete: geometry filled in from the tensors, scale and out_rows set. Row maps have a stride of 0
+ * over a batch or heads of 1; in a ragged batch, whose tensors are packed into one entry, the tensors' batch strides are 0. */
 typedef struct flyi_call {
   fly_attention c;
   flyi_domain domain;

@@ -12,9 +12,11 @@
 static fly_status check_objects(const fly_attention *c, fly_error *error) {
   if (!c->kernel) return REFUSE(error, "kernel is NULL");
   if (!c->bound) return REFUSE(error, "bound is NULL");
-  if (!flyi_hash_equal(c->kernel->mask->image.identity, c->bound->mask->image.identity))
+  const flyi_image *code = &c->kernel->mask->image, *values = &c->bound->mask->image;
+  /* The slots too: two masks may have been made to share an identity. */
+  if (!flyi_hash_equal(code->identity, values->identity) || !flyi_image_same_slots(code, values))
     return REFUSE(error, "bound is of mask %s, the kernel of %s (another source, or other baked parameters)",
-                  c->bound->mask->image.name, c->kernel->mask->image.name);
+                  values->name, code->name);
   if (c->threads < 0) return REFUSE(error, "threads is %d", c->threads);
   if (!isfinite(c->scale)) return REFUSE(error, "scale is not finite");
   return FLY_OK;
@@ -193,7 +195,8 @@ static fly_status check(const fly_attention *call, bool writes, flyi_call *out, 
   complete_geometry(c);
   if ((status = flyi_domain_check(&c->geometry, &out->domain, error))) return status;
   c->geometry = out->domain.geometry;
-  if ((status = check_tensors(c, error)) || (status = check_rows(out, writes, error)) || (status = check_map(out, error)))
+  if ((status = check_tensors(c, error)) || (status = check_rows(out, writes, error)) ||
+      (status = check_map(out, error)))
     return status;
   if (c->scale == 0) c->scale = 1 / sqrtf((float)c->kernel->desc.head_dim);
   out->kv_heads = c->k.shape[1];
@@ -202,7 +205,9 @@ static fly_status check(const fly_attention *call, bool writes, flyi_call *out, 
   return FLY_OK;
 }
 
-fly_status flyi_call_check(const fly_attention *call, flyi_call *out, fly_error *error) { return check(call, true, out, error); }
+fly_status flyi_call_check(const fly_attention *call, flyi_call *out, fly_error *error) {
+  return check(call, true, out, error);
+}
 
 fly_status flyi_call_check_read(const fly_attention *call, flyi_call *out, fly_error *error) {
   return check(call, false, out, error);

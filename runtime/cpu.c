@@ -25,20 +25,31 @@ static bool isa_named(const char *name, flyi_isa *out) {
   return false;
 }
 
+/* $FLYMASK_ISA, NULL where it is not set. */
+static const char *limit(void) {
+  const char *name = getenv("FLYMASK_ISA");
+  return name && *name ? name : NULL;
+}
+
 flyi_isa flyi_isa_best(void) {
   flyi_isa best = machine_best(), wanted;
-  const char *limit = getenv("FLYMASK_ISA");
-  return limit && isa_named(limit, &wanted) && wanted < best ? wanted : best;
+  const char *name = limit();
+  return name && isa_named(name, &wanted) && wanted < best ? wanted : best;
 }
 
 const char *flyi_isa_name(flyi_isa isa) { return names[isa]; }
 
 fly_status flyi_isa_parse(const char *target, flyi_isa *out, fly_error *error) {
-  flyi_isa best = flyi_isa_best();
+  flyi_isa best = flyi_isa_best(), ignored;
+  const char *name = limit();
   *out = best;
+  if (name && !isa_named(name, &ignored))
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "FLYMASK_ISA is %.60s: use x86-64, x86-64-v3 or x86-64-v4", name);
   if (!target || strcmp(target, "cpu") == 0) return FLY_OK;
   if (!isa_named(target, out))
     return flyi_fail(error, FLY_ERROR_ARGUMENT, "target %.60s: not one of x86-64, x86-64-v3, x86-64-v4", target);
+  if (*out > best && *out <= machine_best())
+    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "target %s: FLYMASK_ISA allows %s at best", target, names[best]);
   if (*out > best)
     return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "target %s: this machine runs %s at best", target, names[best]);
   return FLY_OK;

@@ -83,14 +83,20 @@ void flyi_arrays_free(flyi_arrays *arrays) {
   arrays->first = NULL;
 }
 
+static flyi_pyramid *find_array(flyi_pyramid *first, const void *data, int bytes, int64_t count) {
+  while (first && !(first->data == data && first->count == count && first->bytes == bytes)) first = first->next;
+  return first;
+}
+
+/* One and the same pyramid for all threads: nodes are equal where their arrays are. */
 static flyi_pyramid *shared_array(flyi_arrays *arrays, const void *data, int bytes, int64_t count) {
   flyi_pyramid *first = atomic_load_explicit(&arrays->first, memory_order_acquire);
-  for (flyi_pyramid *p = first; p; p = p->next)
-    if (p->data == data && p->count == count && p->bytes == bytes) return p;
-  flyi_pyramid *made = flyi_pyramid_create(data, bytes, count);
-  if (!made) return NULL;
-  made->next = first;
-  while (!atomic_compare_exchange_weak(&arrays->first, &made->next, made)) {} /* twice the same does no harm */
+  flyi_pyramid *found = find_array(first, data, bytes, count), *made;
+  if (found || !(made = flyi_pyramid_create(data, bytes, count))) return found;
+  do {
+    if ((found = find_array(first, data, bytes, count))) return flyi_pyramid_free(made), found; /* another thread's */
+    made->next = first;
+  } while (!atomic_compare_exchange_weak(&arrays->first, &first, made));
   return made;
 }
 

@@ -167,8 +167,8 @@ fly_status flyi_mask_args_create(const fly_bound *bound, const fly_geometry *geo
   int64_t own_q = reads & FLYI_READS_TOKEN_Q && !g->q_rows.rows ? rows_q(g) : 0;
   int64_t own_kv = reads & FLYI_READS_TOKEN_KV && !g->kv_rows.rows ? rows_kv(g) : 0;
   size_t head = sizeof(flyi_mask_args) + bound->slot_count * sizeof(uint64_t);
-  /* One block: the struct, its slots, the identity maps, and room for the vectors that end beyond them. */
-  flyi_mask_args *args = flyi_alloc(1, head + (own_q + own_kv + 16) * sizeof(int32_t));
+  /* One block: the struct, its slots, the identity maps, and an entry behind them for those of no rows to point to. */
+  flyi_mask_args *args = flyi_alloc(1, head + (own_q + own_kv + 1) * sizeof(int32_t));
   *out = args;
   if (!args) return flyi_no_memory(error);
   int32_t *own = (int32_t *)((char *)args + head);

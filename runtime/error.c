@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -72,9 +73,14 @@ void *flyi_alloc(size_t count, size_t size) {
   return calloc(count ? count : 1, size ? size : 1); /* never NULL for 0 */
 }
 
+/* Large workspaces want large pages: first touches of small ones, and looking them up, cost as much as the work. */
 void *flyi_alloc_aligned(size_t bytes) {
-  if (must_fail() || bytes > SIZE_MAX - 64) return NULL;
-  return aligned_alloc(64, bytes ? (bytes + 63) / 64 * 64 : 64);
+  enum { PAGE = 2 << 20, LARGE = 2 * PAGE };
+  if (must_fail() || bytes > SIZE_MAX - PAGE) return NULL;
+  size_t align = bytes >= LARGE ? PAGE : 64, size = bytes ? (bytes + align - 1) / align * align : align;
+  void *memory = aligned_alloc(align, size);
+  if (memory && bytes >= LARGE) madvise(memory, size, MADV_HUGEPAGE);
+  return memory;
 }
 
 void *flyi_grow(void *old, size_t count, size_t size) {

@@ -1,6 +1,6 @@
 /* image.c: kernel images as plain bytes. Input and output: flyi_image, and the bytes that a cache or a file keeps.
  *
- *     header      magic, format, library version, size, checksum of all that follows, the table of sections
+ *     header      magic, format, library version and build, size, checksum of all that follows, the table of sections
  *     sections    in the order of the table, each at the next multiple of 16, zero bytes between them
  *
  * Numbers are little-endian, strings NUL-terminated in a section of their own. There is one way to write an image,
@@ -14,7 +14,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "images are read as they lie");
 
-enum { FORMAT = 1, ALIGN = 16, MAX_PARAMETERS = 1024, MAX_BUFFERS = 256, MAX_NAME = 1023, MAX_FILE_NAME = 4095 };
+enum { FORMAT = 1, ALIGN = 16, MAX_NAME = 1023, MAX_FILE_NAME = 4095 };
 enum { FIXED, STRINGS, PARAMETERS, BUFFERS, PROGRAM, CODE, IR, SECTIONS };
 
 static const char magic[8] = "FLYMASK\x1a";
@@ -22,9 +22,9 @@ static const char magic[8] = "FLYMASK\x1a";
 typedef struct header {
   char magic[8];
   uint32_t format, sections;
-  char version[16]; /* FLY_VERSION, padded with zeros */
-  uint64_t size;    /* of the whole image */
-  uint64_t reserved;
+  char version[16];   /* FLY_VERSION, padded with zeros */
+  uint64_t size;      /* of the whole image */
+  uint64_t build;     /* flyi_build_id */
   flyi_hash checksum; /* of everything behind it */
   struct {
     uint64_t offset, size;
@@ -90,7 +90,7 @@ static bool add_fixed(const flyi_image *image, flyi_bytes *strings, fixed *f) {
 
 static bool add_sections(const flyi_section sections[SECTIONS], flyi_bytes *out) {
   static const uint8_t zeros[ALIGN];
-  header h = {.format = FORMAT, .sections = SECTIONS, .version = FLY_VERSION};
+  header h = {.format = FORMAT, .sections = SECTIONS, .version = FLY_VERSION, .build = flyi_build_id};
   memcpy(h.magic, magic, sizeof magic);
   if (!flyi_bytes_add(out, &h, sizeof h)) return false;
   for (int i = 0; i < SECTIONS; i++) {
@@ -146,8 +146,10 @@ static fly_status read_sections(const uint8_t *bytes, size_t size, flyi_section 
     return flyi_fail(error, FLY_ERROR_IMAGE, "an image of format %u, this library reads %d", h.format, FORMAT);
   if (memcmp(h.version, version, sizeof version) != 0)
     return flyi_fail(error, FLY_ERROR_IMAGE, "an image of Flymask %.16s, this is %s", h.version, FLY_VERSION);
+  if (h.build != flyi_build_id)
+    return flyi_fail(error, FLY_ERROR_IMAGE, "an image of another build of Flymask %s: make it again", FLY_VERSION);
   if (h.size != size) return damaged(error, "its size is not what its header says");
-  if (h.sections != SECTIONS || h.reserved) return damaged(error, "header");
+  if (h.sections != SECTIONS) return damaged(error, "header");
   const size_t start = offsetof(header, table);
   if (!flyi_hash_equal(h.checksum, flyi_hash_bytes(bytes + start, size - start))) return damaged(error, "checksum");
   size_t at = sizeof h;
@@ -214,7 +216,7 @@ static fly_status read_fixed(const flyi_section sections[SECTIONS], fixed *f, fl
   if (sections[FIXED].size != sizeof *f) return damaged(error, "fixed section");
   memcpy(f, sections[FIXED].data, sizeof *f);
   if (strings.size == 0 || ((const char *)strings.data)[strings.size - 1] != 0) return damaged(error, "strings");
-  if (f->parameter_count > MAX_PARAMETERS || f->buffer_count > MAX_BUFFERS ||
+  if (f->parameter_count > FLYI_MAX_PARAMETERS || f->buffer_count > FLYI_MAX_BUFFERS ||
       sections[PARAMETERS].size != f->parameter_count * sizeof(parameter_entry) ||
       sections[BUFFERS].size != f->buffer_count * sizeof(buffer_entry))
     return damaged(error, "counts");
@@ -300,4 +302,12 @@ fly_status flyi_image_read(const void *bytes, size_t size, flyi_image *out, fly_
 void flyi_image_free(flyi_image *image) {
   free(image->memory);
   *image = (flyi_image){0};
+}
+
+bool flyi_image_same_slots(const flyi_image *a, const flyi_image *b) {
+  bool same = a->parameter_count == b->parameter_count && a->buffer_count == b->buffer_count;
+  for (int i = 0; same && i < a->parameter_count; i++) same = a->parameters[i].type == b->parameters[i].type;
+  for (int i = 0; same && i < a->buffer_count; i++)
+    same = a->buffers[i].type == b->buffers[i].type && a->buffers[i].rank == b->buffers[i].rank;
+  return same;
 }

@@ -55,8 +55,12 @@ fly_status fly_kernel_load(const void *bytes, size_t size, fly_kernel **out, fly
   fly_status status = flyi_mask_from_image(copy, size, (flyi_code){0}, false, &mask, error); /* takes the copy */
   if (status) return status;
   fly_kernel_desc desc = mask->image.kernel;
+  fly_error why;
+  flyi_isa isa;
   if (desc.type == FLY_TYPE_NONE)
     status = flyi_fail(error, FLY_ERROR_IMAGE, "the image of a mask, not of a kernel");
+  else if (desc.target && flyi_isa_parse(desc.target, &isa, &why))
+    status = flyi_fail(error, FLY_ERROR_IMAGE, "an image that does not run here: %s", why.message);
   else
     status = fly_kernel_create(mask, &desc, out, error);
   fly_mask_release(&mask);

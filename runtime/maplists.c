@@ -78,16 +78,20 @@ static void transpose_item(void *context, int64_t item, int worker) {
   if (!transpose_plane(&t->map->planes[item], &t->out[item])) t->failed = true;
 }
 
-fly_status fly_map_transpose(fly_map *map, fly_error *error) {
-  if (!map) return flyi_fail(error, FLY_ERROR_ARGUMENT, "map is NULL");
+fly_status flyi_map_transpose(fly_map *map, const flyi_threads *threads, fly_error *error) {
   if (atomic_load_explicit(&map->transposed, memory_order_acquire)) return FLY_OK;
   transposing t = {.map = map, .out = flyi_alloc(map->plane_count, sizeof *t.out)};
   if (!t.out) return flyi_no_memory(error);
-  flyi_parallel(&(flyi_threads){0}, map->plane_count, transpose_item, &t);
+  flyi_parallel(threads, map->plane_count, transpose_item, &t);
   flyi_plane *none = NULL;
   if (!t.failed && atomic_compare_exchange_strong(&map->transposed, &none, t.out)) return FLY_OK;
   flyi_planes_free(t.out, map->plane_count);
   return t.failed ? flyi_no_memory(error) : FLY_OK; /* another thread was first */
+}
+
+fly_status fly_map_transpose(fly_map *map, fly_error *error) {
+  if (!map) return flyi_fail(error, FLY_ERROR_ARGUMENT, "map is NULL");
+  return flyi_map_transpose(map, &map->threads, error);
 }
 
 /* ---- lists ------------------------------------------------------------------------------------------------------- */
@@ -148,14 +152,13 @@ no_memory:
 typedef struct counting {
   const flyi_plane *plane;
   const flyi_survey *survey;
-  flyi_scratch *scratch; /* of each worker */
   atomic_llong pairs;
-  atomic_bool unknown;
 } counting;
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static void count_pairs(void *context, int64_t row, int worker) {
+  (void)worker;
   counting *c = context;
   const flyi_survey *s = c->survey;
   int64_t q0 = row * s->tile_q, q1 = least(q0 + s->tile_q, s->len_q), pairs = 0;
@@ -164,36 +167,18 @@ static void count_pairs(void *context, int64_t row, int worker) {
     int64_t kv0 = run->first * s->tile_kv, kv1 = least((run->first + (int64_t)run->count) * s->tile_kv, s->len_kv);
     int64_t seen = (q1 - q0) * (kv1 - kv0);
     if (run->kind == FLY_PARTIAL)
-      seen = flyi_visible_pairs(s, &c->scratch[worker],
-                                &(flyi_box){q0 + s->q_offset, q1 + s->q_offset - 1, kv0, kv1 - 1});
-    if (seen < 0) c->unknown = true;
+      seen = flyi_visible_pairs(s, &(flyi_box){q0 + s->q_offset, q1 + s->q_offset - 1, kv0, kv1 - 1});
     pairs += seen;
   }
   atomic_fetch_add_explicit(&c->pairs, pairs, memory_order_relaxed);
 }
 
-/* The pairs of one plane. */
-static fly_status plane_pairs(const fly_map *map, int32_t plane, int64_t item, int64_t *pairs, fly_error *error) {
-  flyi_threads threads = {0};
-  flyi_single single;
-  counting c = {.plane = &map->planes[plane], .survey = &single.survey};
-  int workers = flyi_worker_count(&threads, c.plane->rows), ready = 0;
-  *pairs = 0;
-  if (c.plane->start[c.plane->rows] == 0) return FLY_OK;
-  fly_status status = flyi_single_open(map, item / map->info.heads, item % map->info.heads, &single, error);
-  c.scratch = flyi_alloc(workers, sizeof *c.scratch);
-  bool ok = c.scratch != NULL;
-  while (!status && ok && ready < workers) ok = flyi_scratch_create(&c.scratch[ready++], &single.survey, 1);
-  if (!status && !ok) status = flyi_no_memory(error);
-  if (!status) flyi_parallel(&threads, c.plane->rows, count_pairs, &c);
-  if (c.unknown)
-    status = flyi_fail(error, FLY_ERROR_UNSUPPORTED,
-                       "the image has no code, and its analysis does not know every pair");
-  while (ready > 0) flyi_scratch_free(&c.scratch[--ready]);
-  free(c.scratch);
-  flyi_single_close(&single);
-  *pairs = c.pairs;
-  return status;
+/* The pairs of one plane, of which (b, h) `item` of the map is one. */
+static int64_t plane_pairs(const fly_map *map, int32_t plane, int64_t item) {
+  flyi_survey survey = flyi_survey_of(map, item / map->info.heads, item % map->info.heads, NULL);
+  counting c = {.plane = &map->planes[plane], .survey = &survey};
+  if (c.plane->start[c.plane->rows]) flyi_parallel(&map->threads, c.plane->rows, count_pairs, &c);
+  return c.pairs;
 }
 
 fly_status fly_map_visible_pairs(const fly_map *map, int64_t *pairs, fly_error *error) {
@@ -204,31 +189,22 @@ fly_status fly_map_visible_pairs(const fly_map *map, int64_t *pairs, fly_error *
   int64_t copies = map->geometry.batch / map->info.batch * (map->geometry.heads / map->info.heads);
   int64_t *seen = flyi_alloc(map->plane_count, sizeof *seen);
   if (!seen) return flyi_no_memory(error);
-  fly_status status = FLY_OK;
   int32_t known = 0; /* planes are numbered in the order of their first (b, h) */
-  for (int64_t i = 0; i < items && !status; i++) {
+  for (int64_t i = 0; i < items; i++) {
     if (map->plane_of[i] == known) {
-      status = plane_pairs(map, known, i, &seen[known], error);
+      seen[known] = plane_pairs(map, known, i);
       known++;
     }
     *pairs += seen[map->plane_of[i]] * copies;
   }
-  if (status) *pairs = 0;
   free(seen);
-  return status;
+  return FLY_OK;
 }
 
 int fly_map_visible(const fly_map *map, int64_t b, int64_t h, int64_t q_row, int64_t kv_row) {
-  const flyi_plane *plane = flyi_map_plane(map, FLY_BY_QUERY, b, h);
+  const flyi_plane *plane = map ? flyi_map_plane(map, FLY_BY_QUERY, b, h) : NULL;
   if (!plane || q_row < 0 || q_row >= plane->len_q || kv_row < 0 || kv_row >= plane->len_kv) return -1;
-  flyi_single single;
-  flyi_scratch scratch = {0};
-  int64_t pairs = -1;
-  if (!flyi_single_open(map, b, h, &single, NULL) && flyi_scratch_create(&scratch, &single.survey, 1)) {
-    int64_t q = q_row + map->geometry.q_offset;
-    pairs = flyi_visible_pairs(&single.survey, &scratch, &(flyi_box){q, q, kv_row, kv_row});
-  }
-  flyi_scratch_free(&scratch);
-  flyi_single_close(&single);
-  return (int)pairs;
+  flyi_survey survey = flyi_survey_of(map, b, h, NULL);
+  int64_t q = q_row + map->geometry.q_offset;
+  return (int)flyi_visible_pairs(&survey, &(flyi_box){q, q, kv_row, kv_row});
 }

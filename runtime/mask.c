@@ -58,6 +58,7 @@ static void free_mask(fly_mask *mask) {
 fly_status flyi_mask_from_image(uint8_t *bytes, size_t size, flyi_code code, bool from_cache, fly_mask **out,
                                 fly_error *error) {
   fly_status status;
+  fly_error why;
   flyi_isa isa;
   *out = NULL;
   fly_mask *mask = flyi_alloc(1, sizeof *mask);
@@ -69,7 +70,11 @@ fly_status flyi_mask_from_image(uint8_t *bytes, size_t size, flyi_code code, boo
   mask->references = 1;
   mask->bytes = bytes, mask->size = size, mask->code = code; /* owned by the mask from here on */
   if ((status = flyi_image_read(bytes, size, &mask->image, error))) goto done;
-  if ((status = flyi_isa_parse(mask->image.target, &isa, error))) goto done;
+  if ((status = flyi_isa_parse(NULL, &isa, error))) goto done; /* $FLYMASK_ISA is wrong: not the image's fault */
+  if (flyi_isa_parse(mask->image.target, &isa, &why)) {
+    status = flyi_fail(error, FLY_ERROR_IMAGE, "an image that does not run here: %s", why.message);
+    goto done;
+  }
   if (!code.tile && (status = flyi_code_load(mask->image.code, &mask->code, error))) goto done;
   mask->parameters = flyi_alloc(mask->image.parameter_count, sizeof *mask->parameters);
   if (!mask->parameters) {

@@ -164,10 +164,15 @@ static bool build_level(flyi_mip *m) {
   return true;
 }
 
+static flyi_mip *find_mip(flyi_mip *first, int64_t columns) {
+  while (first && first->columns != columns) first = first->next;
+  return first;
+}
+
+/* One and the same mip for all threads: nodes are equal where their mips are. */
 const flyi_mip *flyi_pyramid_mip(flyi_pyramid *p, int64_t columns) {
-  flyi_mip *known = atomic_load_explicit(&p->mips, memory_order_acquire);
-  for (const flyi_mip *m = known; m; m = m->next)
-    if (m->columns == columns) return m;
+  flyi_mip *first = atomic_load_explicit(&p->mips, memory_order_acquire), *found = find_mip(first, columns);
+  if (found) return found;
   flyi_mip *m = flyi_alloc(1, sizeof *m);
   if (!m) return NULL;
   m->data = p->data, m->bytes = p->bytes;
@@ -175,8 +180,10 @@ const flyi_mip *flyi_pyramid_mip(flyi_pyramid *p, int64_t columns) {
   m->rows = m->height[0] = p->count / columns;
   while (m->levels < 31 && (m->height[m->levels] > 1 || m->width[m->levels] > 1))
     if (!build_level(m)) return free_mip(m), NULL;
-  m->next = known;
-  while (!atomic_compare_exchange_weak(&p->mips, &m->next, m)) {} /* the same mip twice in the list does no harm */
+  do {
+    if ((found = find_mip(first, columns))) return free_mip(m), found; /* another thread's */
+    m->next = first;
+  } while (!atomic_compare_exchange_weak(&p->mips, &first, m));
   return m;
 }
 

@@ -35,6 +35,9 @@ typedef struct flyi_bytes {
 bool flyi_bytes_add(flyi_bytes *bytes, const void *data, size_t size) FLYI_MUST_CHECK;
 void flyi_bytes_free(flyi_bytes *bytes);
 
+/* Writes all of it. False: it did not fit, errno says why; a limit on the size of files raises no signal (write.c). */
+bool flyi_write_file(int file, const void *data, size_t size) FLYI_MUST_CHECK;
+
 /* A 128-bit fingerprint (XXH3). Not a defence against an adversary. */
 typedef struct flyi_hash {
   uint64_t low, high;
@@ -85,6 +88,9 @@ typedef struct flyi_parameter {
   bool baked;        /* a constant of the code: only this value can be bound */
 } flyi_parameter;
 
+/* What one image can declare. */
+enum { FLYI_MAX_PARAMETERS = 1024, FLYI_MAX_BUFFERS = 256 };
+
 /* What an image holds, decoded. Strings and arrays are owned by `memory`. */
 typedef struct flyi_image {
   const char *name;         /* of the source */
@@ -110,6 +116,10 @@ fly_status flyi_image_write(const flyi_image *image, flyi_bytes *out, fly_error 
 /* Checks size, magic, version, checksum, every offset and count, and the program (flyi_program_check). */
 fly_status flyi_image_read(const void *bytes, size_t size, flyi_image *out, fly_error *error);
 void flyi_image_free(flyi_image *image);
+/* Whether both declare parameters and buffers of the same types in the same order: then the slots of one suit the other. */
+bool flyi_image_same_slots(const flyi_image *a, const flyi_image *b);
+/* Of the sources that decide what a compilation gives and how it is read (build_id.cmake): images of another build are refused. */
+extern const uint64_t flyi_build_id;
 
 /* ---- the cache (cache.c) --------------------------------------------------------------------------------------------- */
 
@@ -199,6 +209,7 @@ struct fly_map {
   flyi_mask_args *args;  /* a copy of everything the mask reads, row maps included */
   fly_geometry geometry; /* its pointers point into memory of the map */
   flyi_hash domain;      /* flyi_domain.hash */
+  flyi_threads threads;  /* of its options: also for what is made of it later */
   fly_map_info info;
   flyi_plane *planes;    /* [plane_count], the distinct ones */
   int32_t *plane_of;     /* [info.batch * info.heads]: which of them is (b, h) of the map */
@@ -207,6 +218,8 @@ struct fly_map {
   void *memory;
 };
 
+/* fly_map_transpose with the threads of a call. */
+fly_status flyi_map_transpose(fly_map *map, const flyi_threads *threads, fly_error *error);
 /* The plane of the call's (b, h); NULL where that does not exist, or has not been transposed. */
 const flyi_plane *flyi_map_plane(const fly_map *map, fly_order order, int64_t b, int64_t h);
 
@@ -217,7 +230,8 @@ typedef enum flyi_isa { FLYI_X86_64, FLYI_X86_64_V3, FLYI_X86_64_V4, FLYI_ISA_CO
 
 flyi_isa flyi_isa_best(void);                 /* of this machine; $FLYMASK_ISA may lower it ("x86-64", ...) */
 const char *flyi_isa_name(flyi_isa isa);
-/* NULL or "cpu": the best. FLY_ERROR_ARGUMENT: not a target; FLY_ERROR_UNSUPPORTED: not on this machine. */
+/* NULL or "cpu": the best. FLY_ERROR_ARGUMENT: not a target, or $FLYMASK_ISA is none; FLY_ERROR_UNSUPPORTED: not on this
+ * machine, or above $FLYMASK_ISA. */
 fly_status flyi_isa_parse(const char *target, flyi_isa *out, fly_error *error);
 
 /* ---- kernels (kernel.c, attention.c; templates/attn_fwd_cpu.c) -------------------------------------------------------- */

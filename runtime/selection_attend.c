@@ -30,7 +30,6 @@ static fly_status take_call(const fly_selection *s, const fly_attention *call, f
     return status;
   a->bound = s->bound, a->map = s->map, a->geometry = s->geometry;
   a->out_rows = (fly_row_map){0};
-  a->workspace = NULL, a->workspace_size = 0;
   return FLY_OK;
 }
 
@@ -67,22 +66,61 @@ static fly_status merge(const fly_selection *s, const fly_attention *call, const
   return status;
 }
 
+/* The grouped call, and the workspace's parts: partial outputs, their LSEs, the call's own. */
+typedef struct parts {
+  fly_attention call;
+  size_t out, lse, own; /* bytes */
+} parts;
+
+static size_t whole_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+static fly_status plan(const fly_selection *s, const fly_attention *whole, parts *p, fly_error *error) {
+  size_t rows = (size_t)(s->batch * s->heads) * (size_t)s->rows, dim = (size_t)whole->kernel->desc.value_dim;
+  fly_attention *a = &p->call;
+  *a = *whole;
+  a->workspace = NULL, a->workspace_size = 0;
+  p->out = whole_lines(rows * dim * sizeof(float)), p->lse = whole_lines(rows * sizeof(float));
+  void *nowhere = (void *)((uintptr_t)0 - 64 - p->out); /* for now: the end of the address space is no tensor's */
+  a->out = fly_tensor_dense(nowhere, FLY_F32, s->batch, s->heads, s->rows, (int64_t)dim);
+  a->lse = (fly_tensor){0};
+  a->out_rows = (fly_row_map){.rows = s->order};
+  fly_status status = fly_attention_workspace(a, &p->own, error);
+  p->own = whole_lines(p->own);
+  return status;
+}
+
+static void place(const fly_selection *s, parts *p, char *workspace) {
+  fly_attention *a = &p->call;
+  a->out.data = workspace;
+  a->lse = fly_tensor_dense(workspace + p->out, FLY_F32, s->batch, s->heads, s->rows, 1);
+  a->workspace = workspace + p->out + p->lse, a->workspace_size = p->own;
+}
+
 fly_status fly_selection_forward(const fly_selection *s, const fly_attention *call, fly_error *error) {
-  fly_attention a, whole;
+  parts p;
+  fly_attention whole;
   fly_status status = take_call(s, call, &whole, error);
-  if (status || (status = check_out(&whole, error))) return status;
-  size_t rows = (size_t)(s->batch * s->heads) * (size_t)s->rows, dim = (size_t)whole.kernel->desc.value_dim;
-  size_t out_bytes = (rows * dim * sizeof(float) + 63) / 64 * 64;
-  char *memory = flyi_alloc_aligned(out_bytes + rows * sizeof(float));
-  if (!memory) return flyi_no_memory(error);
-  a = whole;
-  a.out = fly_tensor_dense(memory, FLY_F32, s->batch, s->heads, s->rows, (int64_t)dim);
-  a.lse = fly_tensor_dense(memory + out_bytes, FLY_F32, s->batch, s->heads, s->rows, 1);
-  a.out_rows = (fly_row_map){.rows = s->order};
-  status = fly_attention_forward(&a, error);
-  if (!status) status = merge(s, &whole, &a, error);
+  if (status || (status = check_out(&whole, error)) || (status = plan(s, &whole, &p, error))) return status;
+  size_t bytes = p.out + p.lse + p.own;
+  if ((status = flyi_workspace_check(&whole, (int64_t)bytes, error))) return status;
+  void *memory = whole.workspace ? NULL : flyi_alloc_aligned(bytes);
+  if (!whole.workspace && !memory) return flyi_no_memory(error);
+  place(s, &p, whole.workspace ? whole.workspace : memory);
+  status = fly_attention_forward(&p.call, error);
+  if (!status) status = merge(s, &whole, &p.call, error);
   free(memory);
   return status;
+}
+
+fly_status fly_selection_workspace(const fly_selection *s, const fly_attention *call, size_t *bytes, fly_error *error) {
+  parts p;
+  fly_attention whole;
+  if (!bytes) return REFUSE(error, "bytes is NULL");
+  *bytes = 0;
+  fly_status status = take_call(s, call, &whole, error);
+  if (status || (status = plan(s, &whole, &p, error))) return status;
+  *bytes = p.out + p.lse + p.own;
+  return FLY_OK;
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------------------------------- */
@@ -91,4 +129,12 @@ fly_status fly_selection_backward(const fly_selection *s, const fly_attention *c
   fly_attention a;
   fly_status status = take_call(s, call, &a, error);
   return status ? status : fly_attention_backward(&a, error);
+}
+
+fly_status fly_selection_backward_workspace(const fly_selection *s, const fly_attention *call, size_t *bytes, fly_error *error) {
+  fly_attention a;
+  if (!bytes) return REFUSE(error, "bytes is NULL");
+  *bytes = 0;
+  fly_status status = take_call(s, call, &a, error);
+  return status ? status : fly_attention_backward_workspace(&a, bytes, error);
 }

@@ -24,7 +24,7 @@ static int64_t blocks_in_reach(const fly_selection *s, int64_t i) {
   return flyi_min64(position / s->block + 1, s->key_blocks);
 }
 
-static void append(flyi_selected *x, int64_t tile, uint64_t bits) {
+static inline void append(flyi_selected *x, int64_t tile, uint64_t bits) {
   x->tile[x->count] = (int32_t)tile, x->bits[x->count] = bits;
   x->count++;
 }
@@ -45,6 +45,19 @@ static void read_shuffled(const fly_selection *s, const int32_t *list, int count
     x->bits[i] = x->seen[x->tile[i]];
     x->seen[x->tile[i]] = 0;
   }
+}
+
+/* The plainest list: a block a tile, ascending. False where it is not, or has blocks that do not exist. */
+static bool read_plain(const int32_t *list, int count, int64_t reach, flyi_selected *x) {
+  int64_t last = -1, found = 0;
+  for (int i = 0; i < count; i++) {
+    int64_t block = list[i];
+    if (block == -1) continue;
+    if (block <= last || block >= reach) return false;
+    x->tile[found] = (int32_t)(last = block), x->bits[found++] = 1;
+  }
+  x->count = found;
+  return true;
 }
 
 static fly_status read_list(const fly_selection *s, const int32_t *list, int count, int64_t reach, flyi_selected *x, fly_error *error) {
@@ -77,6 +90,7 @@ fly_status flyi_selected_read(const fly_selection *s, const fly_selection_desc *
                               flyi_selected *x, fly_error *error) {
   int64_t row = d->query_block > 1 ? i / d->query_block : i;
   int64_t at = b * d->stride_batch + h * d->stride_head + row * d->stride_row, reach = blocks_in_reach(s, i);
+  if (d->lists && s->tile_blocks == 1 && read_plain(d->lists + at, d->count, reach, x)) return FLY_OK;
   x->count = 0;
   if (d->lists) return read_list(s, d->lists + at, d->count, reach, x, error);
   read_bitmap(s, d->bitmap + at, reach, x);

@@ -32,20 +32,6 @@ static int witnesses(const flyi_survey *s, flyi_scratch *scratch, const flyi_box
   return seen;
 }
 
-/* Quarters of quarters, down to single pairs: for images without code. Pairs that the nodes do not know count as
- * both. */
-static int quarters(const flyi_survey *s, flyi_scratch *scratch, const flyi_box *t, int seen) {
-  fly_tile_kind kind = evaluate(s, scratch, t);
-  if (kind != FLY_PARTIAL) return seen | (kind == FLY_FULL ? SEEN_VISIBLE : SEEN_HIDDEN);
-  if (t->q0 == t->q1 && t->kv0 == t->kv1) return SEEN_BOTH;
-  int64_t q = t->q0 + (t->q1 - t->q0) / 2, kv = t->kv0 + (t->kv1 - t->kv0) / 2;
-  for (int i = 0; i < 4 && seen != SEEN_BOTH; i++) {
-    flyi_box quarter = {i & 2 ? q + 1 : t->q0, i & 2 ? t->q1 : q, i & 1 ? kv + 1 : t->kv0, i & 1 ? t->kv1 : kv};
-    if (quarter.q0 <= quarter.q1 && quarter.kv0 <= quarter.kv1) seen |= quarters(s, scratch, &quarter, seen);
-  }
-  return seen;
-}
-
 /* ---- by the compiled mask ---------------------------------------------------------------------------------------- */
 
 /* The bits of one block; those outside the box are 0. Returns the mask of columns inside. */
@@ -80,23 +66,12 @@ fly_tile_kind flyi_settle(const flyi_survey *s, flyi_scratch *scratch, const fly
   int seen = s->nodes->unknown ? 0 : witnesses(s, scratch, t);
   if (seen == SEEN_BOTH) return FLY_PARTIAL;
   scratch->undecided++;
-  return kind_of(s->tile ? blocks(s, t, seen) : quarters(s, scratch, t, seen));
+  return kind_of(blocks(s, t, seen));
 }
 
-int64_t flyi_visible_pairs(const flyi_survey *s, flyi_scratch *scratch, const flyi_box *t) {
+int64_t flyi_visible_pairs(const flyi_survey *s, const flyi_box *t) {
   uint64_t bits[FLYI_BLOCK];
   int64_t pairs = 0;
-  if (!s->tile) {
-    flyi_nodes_evaluate(s->nodes, 0, s->nodes->constants, t, scratch->value);
-    for (int64_t q = t->q0; q <= t->q1; q++) {
-      for (int64_t kv = t->kv0; kv <= t->kv1; kv++) {
-        int seen = seen_at(s, scratch, q, kv);
-        if (!seen) return -1;
-        pairs += seen == SEEN_VISIBLE;
-      }
-    }
-    return pairs;
-  }
   for (int64_t q = t->q0; q <= t->q1; q += FLYI_BLOCK) {
     for (int64_t kv = t->kv0; kv <= t->kv1; kv += FLYI_BLOCK) {
       block_bits(s, t, q, kv, bits);

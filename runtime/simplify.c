@@ -140,7 +140,8 @@ static int32_t trivial(flyi_nodes *n, flyi_node_op op, int width, int32_t a, int
   }
 }
 
-/* x - x % c and x / c * c step down to a multiple of c. */
+/* x - x % c and x / c * c step down to a multiple of c. The quotient may be narrower than x, and then the product
+ * can wrap where the multiple of c does not. */
 static int32_t rounding(flyi_nodes *n, flyi_node_op op, int width, int32_t a, int32_t b) {
   int32_t x = 0;
   int64_t c = 0;
@@ -149,7 +150,9 @@ static int32_t rounding(flyi_nodes *n, flyi_node_op op, int width, int32_t a, in
   if (op == FLYI_NODE_MUL && at(n, a)->op == FLYI_NODE_SDIV && is_constant(n, b) && at(n, a)->b == b)
     x = at(n, a)->a, c = at(n, b)->k;
   if (c == 0 || c == INT64_MIN) return 0;
-  return flyi_node_intern(n, (flyi_node){.op = FLYI_NODE_ROUND, .width = (uint8_t)width, .a = x, .k = c < 0 ? -c : c});
+  if (c < 0) c = -c;
+  if (!flyi_fits(width, flyi_round_down(n->range[x], c))) return 0;
+  return flyi_node_intern(n, (flyi_node){.op = FLYI_NODE_ROUND, .width = (uint8_t)width, .a = x, .k = c});
 }
 
 int32_t flyi_node_binary(flyi_nodes *n, flyi_node_op op, int width, int32_t a, int32_t b) {
@@ -317,37 +320,42 @@ int32_t flyi_node_join(flyi_nodes *n, int width, const int32_t *pairs, int32_t c
 
 /* ---- loads ------------------------------------------------------------------------------------------------------- */
 
-/* Splits an index into u * columns + v with 0 <= v < columns, all rows u within the array. */
+/* Whether all rows u are within the array's whole rows. */
+static bool rows_within(const flyi_nodes *n, const flyi_pyramid *array, int32_t u, int64_t columns) {
+  return !n->failed && n->range[u].lo >= 0 && n->range[u].hi < array->count / columns;
+}
+
+/* Splits an index into u * columns + v with 0 <= v < columns, all rows u within the array. A product or sum that
+ * wraps in its own width is no such index, even where its interval looks like one. */
 static bool split_index(flyi_nodes *n, const flyi_pyramid *array, int32_t index, int32_t *u, int32_t *v,
                         int64_t *columns) {
-  const flyi_node *sum = at(n, index);
-  for (int i = 0; i < 2 && sum->op == FLYI_NODE_ADD; i++) {
-    int32_t product = i ? sum->b : sum->a;
-    const flyi_node *m = at(n, product);
-    *v = i ? sum->a : sum->b;
-    bool constant = (m->op == FLYI_NODE_MUL || m->op == FLYI_NODE_SHL) && is_constant(n, m->b);
-    int64_t c = !constant                ? 0
-                : m->op == FLYI_NODE_MUL ? at(n, m->b)->k
-                : at(n, m->b)->k < 40    ? 1ll << at(n, m->b)->k
-                                         : 0;
-    if (m->op == FLYI_NODE_AFFINE && (m->q == 0) != (m->kv == 0) && m->k == 0) c = m->q + m->kv; /* c q */
+  const flyi_node sum = *at(n, index); /* a copy: making nodes moves them */
+  for (int i = 0; i < 2 && sum.op == FLYI_NODE_ADD; i++) {
+    int32_t product = i ? sum.b : sum.a;
+    const flyi_node m = *at(n, product);
+    *v = i ? sum.a : sum.b;
+    bool constant = (m.op == FLYI_NODE_MUL || m.op == FLYI_NODE_SHL) && is_constant(n, m.b);
+    int64_t c = !constant ? 0 : m.op == FLYI_NODE_MUL ? at(n, m.b)->k : at(n, m.b)->k < 40 ? 1ll << at(n, m.b)->k : 0;
+    if (m.op == FLYI_NODE_AFFINE && (m.q == 0) != (m.kv == 0) && m.k == 0) c = m.q + m.kv; /* c q */
     if (c <= 1 || n->range[*v].lo < 0 || n->range[*v].hi >= c) continue;
-    *u = constant ? m->a : flyi_node_affine(n, 64, m->q != 0, m->kv != 0, 0);
+    *u = constant ? m.a : flyi_node_affine(n, 64, m.q != 0, m.kv != 0, 0);
     *columns = c;
-    return !n->failed && n->range[*u].lo >= 0 && n->range[*u].hi < array->count / c;
+    if (!rows_within(n, array, *u, c)) return false;
+    int64_t product_most = n->range[*u].hi * c; /* less than the array's count, as is the sum below */
+    return product_most <= flyi_greatest(m.width) && product_most + n->range[*v].hi <= flyi_greatest(sum.width);
   }
-  if (sum->op != FLYI_NODE_AFFINE || !sum->q || !sum->kv) return false;
+  if (sum.op != FLYI_NODE_AFFINE || !sum.q || !sum.kv) return false;
   /* c q + kv + k, or the transpose */
-  bool by_q = sum->kv == 1;
-  int64_t c = by_q ? sum->q : sum->kv, k = sum->k;
+  bool by_q = sum.kv == 1;
+  int64_t c = by_q ? sum.q : sum.kv, k = sum.k;
   int64_t lo = by_q ? n->domain.kv0 : n->domain.q0, hi = by_q ? n->domain.kv1 : n->domain.q1;
-  if (c <= 1 || (!by_q && sum->q != 1)) return false;
+  if (c <= 1 || (!by_q && sum.q != 1)) return false;
   int64_t whole = (lo + k) / c - ((lo + k) % c < 0); /* rows in k, so that v starts within 0 .. c - 1 */
   if (hi + k - whole * c >= c) return false;
   *u = flyi_node_affine(n, 64, by_q, !by_q, whole);
   *v = flyi_node_affine(n, 64, !by_q, by_q, k - whole * c);
   *columns = c;
-  return !n->failed && n->range[*u].lo >= 0 && n->range[*u].hi < array->count / c;
+  return rows_within(n, array, *u, c);
 }
 
 int32_t flyi_node_load(flyi_nodes *n, flyi_pyramid *array, int32_t index) {

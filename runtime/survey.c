@@ -45,10 +45,10 @@ static void decode_plane(void *context, int64_t item, int worker) {
     d->failed = true;
 }
 
-static flyi_survey survey_of(const fly_map *map, int64_t b, int64_t h, const flyi_nodes *nodes) {
+flyi_survey flyi_survey_of(const fly_map *map, int64_t b, int64_t h, const flyi_nodes *nodes) {
   const fly_geometry *g = &map->geometry;
   flyi_survey s = {.args = map->args, .tile = map->bound->mask->code.tile, .b = (int32_t)b, .h = (int32_t)h};
-  s.nodes = nodes->count ? nodes : NULL;
+  s.nodes = nodes && nodes->count ? nodes : NULL;
   s.q_offset = g->q_offset, s.len_q = flyi_len_q(g, b), s.len_kv = flyi_len_kv(g, b);
   s.tile_q = map->info.tile_q, s.tile_kv = map->info.tile_kv;
   s.rows = (int32_t)((s.len_q + s.tile_q - 1) / s.tile_q),
@@ -72,7 +72,7 @@ static bool share_planes(fly_map *map, flyi_plan *plan, bool fast) {
   int32_t *table = flyi_alloc(slots, sizeof *table);
   if (!table) return false;
   for (int64_t item = 0; item < plan->planes; item++) {
-    flyi_survey s = survey_of(map, item / map->info.heads, item % map->info.heads, &plan->nodes[item]);
+    flyi_survey s = flyi_survey_of(map, item / map->info.heads, item % map->info.heads, &plan->nodes[item]);
     s.fast = fast;
     uint64_t at = (uint64_t)s.len_q * 31 + (uint64_t)s.len_kv + (s.nodes ? flyi_nodes_hash(s.nodes).low : 0);
     while (table[at & (slots - 1)] && !same_plane(&s, &plan->survey[table[at & (slots - 1)] - 1])) at++;
@@ -115,23 +115,4 @@ void flyi_plan_free(flyi_plan *plan) {
   flyi_arrays_free(&plan->arrays);
   flyi_program_free(&plan->program);
   *plan = (flyi_plan){0};
-}
-
-fly_status flyi_single_open(const fly_map *map, int64_t b, int64_t h, flyi_single *out, fly_error *error) {
-  const fly_mask *mask = map->bound->mask;
-  *out = (flyi_single){0};
-  if (!mask->code.tile) {
-    fly_status status = flyi_program_parse(mask->image.program, &mask->image, &out->program, error);
-    if (!status)
-      status = flyi_decode(&out->program, map->bound, &map->geometry, b, h, &out->arrays, &out->nodes, error);
-    if (status) return status;
-  }
-  out->survey = survey_of(map, b, h, &out->nodes);
-  return FLY_OK;
-}
-
-void flyi_single_close(flyi_single *single) {
-  flyi_nodes_free(&single->nodes);
-  flyi_arrays_free(&single->arrays);
-  flyi_program_free(&single->program);
 }

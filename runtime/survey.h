@@ -7,9 +7,9 @@
 
 /* One (b, h) of a map, and how its tiles are decided. */
 typedef struct flyi_survey {
-  const flyi_nodes *nodes; /* NULL: only the compiled mask is asked */
+  const flyi_nodes *nodes; /* NULL: there are no tiles, or only pairs are asked for */
   const flyi_mask_args *args;
-  flyi_tile_fn *tile; /* NULL: an image without code */
+  flyi_tile_fn *tile;
   int32_t b, h;
   int64_t q_offset, len_q, len_kv;
   int64_t tile_q, tile_kv;
@@ -52,8 +52,8 @@ void flyi_band_free(flyi_band *band);
 
 /* settle.c. Boxes hold positions: q has the offset added. */
 fly_tile_kind flyi_settle(const flyi_survey *survey, flyi_scratch *scratch, const flyi_box *box);
-/* The visible pairs in a box, by the compiled mask (or, without code, by the nodes; -1 where these do not know). */
-int64_t flyi_visible_pairs(const flyi_survey *survey, flyi_scratch *scratch, const flyi_box *box);
+/* The visible pairs in a box, by the compiled mask. */
+int64_t flyi_visible_pairs(const flyi_survey *survey, const flyi_box *box);
 
 /* The distinct planes of a map: which (b, h) have tiles of their own, and the nodes of each. */
 typedef struct flyi_plan {
@@ -69,16 +69,8 @@ typedef struct flyi_plan {
 fly_status flyi_plan_create(fly_map *map, bool fast, const flyi_threads *threads, flyi_plan *out, fly_error *error);
 void flyi_plan_free(flyi_plan *plan);
 
-/* One (b, h) of a finished map, to ask for pairs: nodes only where the mask has no code. The caller closes it, also
- * after a failure. */
-typedef struct flyi_single {
-  flyi_survey survey;
-  flyi_program program;
-  flyi_arrays arrays;
-  flyi_nodes nodes;
-} flyi_single;
-fly_status flyi_single_open(const fly_map *map, int64_t b, int64_t h, flyi_single *out, fly_error *error);
-void flyi_single_close(flyi_single *single);
+/* One (b, h) of a map. nodes: NULL, or what is decoded for it. */
+flyi_survey flyi_survey_of(const fly_map *map, int64_t b, int64_t h, const flyi_nodes *nodes);
 
 void flyi_planes_free(flyi_plane *planes, int32_t count);
 

@@ -19,7 +19,7 @@ flymask_missing() { # prints the packages among "$@" that are not installed
 }
 
 flymask_setup() {
-  local wanted missing run=()
+  local wanted missing output run=()
   wanted="$(flymask_packages) $*"
   if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     echo "This script installs packages on Debian 12 or 13 and Ubuntu 24.04 only. Elsewhere install what these hold, and build" >&2
@@ -42,12 +42,11 @@ flymask_setup() {
   echo "Installing: $missing" >&2
   "${run[@]}" apt-get update -q >/dev/null || true # an old list may still do
   # shellcheck disable=SC2086
-  if ! "${run[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing >/tmp/flymask-apt.$$ 2>&1; then
-    tail -n 20 /tmp/flymask-apt.$$ >&2
+  if ! output=$("${run[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing 2>&1); then
+    echo "$output" | tail -n 20 >&2
     echo "Could not install: $missing" >&2
     return 1
   fi
-  rm -f /tmp/flymask-apt.$$
 }
 
 flymask_build() {

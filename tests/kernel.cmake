@@ -18,9 +18,13 @@ endforeach()
 add_custom_target(native_tiles DEPENDS ${NATIVE_TILES})
 add_dependencies(test_support native_tiles)
 
+# NULL in the place of an object.
+flymask_test(null)
+
 flymask_test(attention_shapes)
 flymask_test(attention_rows)
 flymask_test(attention_numbers)
 flymask_test(attention_errors)
 flymask_test(attention_masks)
 flymask_test(attention_data)
+flymask_references(attention_data)

@@ -2,7 +2,9 @@
 set(SA_SCENE sa/scene.c)
 flymask_test(merge)
 flymask_test(stochastic SOURCES ${SA_SCENE} LIBRARIES test_cli_files)
+flymask_references(stochastic)
 flymask_test(moba SOURCES ${SA_SCENE} LIBRARIES test_cli_files)
+flymask_references(moba)
 flymask_test(gated SOURCES ${SA_SCENE} LIBRARIES test_cli_files)
 
 # What the mechanisms cost: ninja bench_mechanisms

@@ -52,14 +52,6 @@ enum { SPECS = sizeof specs / sizeof specs[0], WHOLE_BLOCKS = 2 };
 
 /* ---- the mask as ordinary C ------------------------------------------------------------------------------------ */
 
-/* flymask/mask.h's context of the loaded mask: its layout, without mask()'s declarations. */
-struct context {
-  int len_q, len_kv, q_offset;
-  const int32_t *q_rows, *kv_rows;
-  int64_t q_stride_b, q_stride_h, kv_stride_b, kv_stride_h;
-  const int32_t *cu_q, *cu_kv;
-};
-
 static bool see_native(void *context, int b, int h, int q, int kv) {
   return ((native_mask *)context)->mask(b, h, q, kv);
 }
@@ -77,17 +69,10 @@ static void load(native_mask *native, const struct mask_case *m, const char *pre
     native_set_buffer(native, "bitmap", bitmap, (int64_t[]){SELECTED, SELECTED}, 2);
 }
 
-static void set_context(native_mask *native, const fly_geometry *g) {
-  struct context c = {(int)g->len_q,          (int)g->len_kv,         (int)g->q_offset,      g->q_rows.rows,
-                      g->kv_rows.rows,        g->q_rows.stride_batch, g->q_rows.stride_head, g->kv_rows.stride_batch,
-                      g->kv_rows.stride_head, g->cu_seqlens_q,        g->cu_seqlens_kv};
-  memcpy(native->context, &c, sizeof c);
-}
-
 /* A call whose rows the mask knows, though the handmade map asks it while the call is being made. */
 static void start(call_case *t, const call_spec *spec, native_mask *native) {
   call_init(t, spec, see_none, NULL);
-  set_context(native, &t->call.geometry);
+  native_set_context(native, &t->call.geometry);
   fly_kernel_desc desc = {FLY_INIT(fly_kernel_desc), t->spec.type, t->spec.dim, t->spec.value_dim, t->spec.target};
   handmade_free(&t->made);
   handmade_init(&t->made, see_native, native, spec->tile, &desc, &t->call.geometry, t->spec.tile_q, t->spec.tile_kv, 0);

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static const flyi_hash key = {0x1122334455667788, 0x99aabbccddeeff00};
@@ -53,6 +54,16 @@ static const char *below(const char *name) {
   return path;
 }
 
+/* What changes the process for good (limits, its user, its umask) runs in a child: suites may run without a process for each
+ * test. `body` must not use Check. */
+static bool in_child(bool (*body)(void)) {
+  int status = -1;
+  fflush(NULL);
+  pid_t pid = fork();
+  if (pid == 0) _exit(!body());
+  return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
+
 static bool reads(const char *from, const char *wanted) {
   flyi_bytes bytes;
   if (!flyi_cache_read(from, key, &bytes)) {
@@ -83,9 +94,14 @@ static mode_t mode_of(const char *path) {
   return info.st_mode & 0777;
 }
 
-START_TEST(missing_directories_are_made_for_the_user_alone) {
+static bool write_with_an_open_umask(void) {
   umask(0);
   flyi_cache_write(below("a/b"), key, "hello", 5);
+  return true;
+}
+
+START_TEST(missing_directories_are_made_for_the_user_alone) {
+  ck_assert(in_child(write_with_an_open_umask));
   ck_assert(reads(below("a/b"), "hello"));
   ck_assert_int_eq(mode_of(below("a")), 0700);
   ck_assert_int_eq(mode_of(below("a/b")), 0700);
@@ -161,18 +177,45 @@ START_TEST(foreign_things_in_the_place_of_an_entry_are_a_miss) {
 }
 END_TEST
 
-START_TEST(a_full_disk_leaves_no_entry_and_does_not_end_the_process) {
+static bool write_beyond_the_limit(void) {
   static char large[100000];
   const struct rlimit limit = {4096, 4096};
+  sigset_t pending, blocked;
   memset(large, 'x', sizeof large - 1);
-  flyi_cache_write(directory, key, "before", 6);
-  ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  if (setrlimit(RLIMIT_FSIZE, &limit)) return false;
   flyi_cache_write(directory, key, large, sizeof large);
+  return sigpending(&pending) == 0 && sigprocmask(SIG_SETMASK, NULL, &blocked) == 0 &&
+         !sigismember(&pending, SIGXFSZ) && !sigismember(&blocked, SIGXFSZ);
+}
+
+START_TEST(a_full_disk_leaves_no_entry_and_does_not_end_the_process) {
+  flyi_cache_write(directory, key, "before", 6);
+  ck_assert(in_child(write_beyond_the_limit));
   ck_assert(reads(directory, "before"));
   ck_assert_int_eq(entries(directory), 1);
-  sigset_t pending, blocked;
-  ck_assert_int_eq(sigpending(&pending) + sigprocmask(SIG_SETMASK, NULL, &blocked), 0);
-  ck_assert(!sigismember(&pending, SIGXFSZ) && !sigismember(&blocked, SIGXFSZ));
+}
+END_TEST
+
+static void make_file(const char *name, time_t age) {
+  const struct timespec times[2] = {{.tv_sec = time(NULL) - age}, {.tv_sec = time(NULL) - age}};
+  int file = open(below(name), O_WRONLY | O_CREAT, 0600);
+  ck_assert_int_ge(file, 0);
+  ck_assert_int_eq(futimens(file, times), 0);
+  close(file);
+}
+
+START_TEST(what_killed_writers_left_is_removed) {
+  enum { LONG_AGO = 4000, LATELY = 3000 };
+  static const char *const kept[] = {"99aabbccddeeff001122334455667788.flymask.12.1",
+                                     "99aabbccddeeff00112233445566.flymask.12.0",
+                                     "000102030405060708090a0b0c0d0e0f.flymask", "notes"};
+  make_file("99aabbccddeeff001122334455667788.flymask.12.0", LONG_AGO);
+  make_file("000102030405060708090a0b0c0d0e0f.flymask.7777777.3", LONG_AGO);
+  for (int i = 0; i < 4; i++) make_file(kept[i], i ? LONG_AGO : LATELY);
+  flyi_cache_write(directory, key, "hello", 5);
+  for (int i = 0; i < 4; i++) ck_assert_msg(access(below(kept[i]), F_OK) == 0, "%s", kept[i]);
+  ck_assert_int_eq(entries(directory), 5);
+  ck_assert(reads(directory, "hello"));
 }
 END_TEST
 
@@ -206,11 +249,16 @@ END_TEST
 
 /* ---- with the compiler ------------------------------------------------------------------------------------------- */
 
+/* Without Check: children run it too. */
 static bool compile_works(bool *from_cache) {
   fly_error error = {0};
   fly_mask *mask = NULL;
   const fly_compile_options options = {FLY_INIT(fly_compile_options), .cache = directory};
-  ck_fly_ok(fly_mask_compile(source, "causal.c", &options, &mask, &error), error);
+  *from_cache = false;
+  if (fly_mask_compile(source, "causal.c", &options, &mask, &error)) {
+    fprintf(stderr, "%s\n", error.message);
+    return false;
+  }
   uint64_t bits[FLYI_BLOCK];
   flyi_mask_args args = {.batch = 1, .heads = 1, .len_q = 64, .len_kv = 64};
   mask->code.tile(&args, 0, 0, 0, 0, bits);
@@ -251,8 +299,8 @@ START_TEST(a_damaged_entry_is_rebuilt_and_replaced) {
   COMPILES(true);
   only_entry(path);
   ck_assert_int_eq(stat(path, &info), 0);
-  const long places[] = {0, 8, 20, 70, info.st_size / 2, info.st_size - 1};
-  for (int i = 0; i < 6; i++) {
+  const long places[] = {0, 8, 20, 40, 70, info.st_size / 2, info.st_size - 1};
+  for (int i = 0; i < 7; i++) {
     overwrite(path, places[i], "\xa5", 1);
     COMPILES(false);
     COMPILES(true);
@@ -315,23 +363,30 @@ START_TEST(processes_may_race) {
 }
 END_TEST
 
-START_TEST(a_directory_that_cannot_be_written_costs_compilations_only) {
+static bool compiles(bool wanted) {
+  bool from_cache;
+  return compile_works(&from_cache) && from_cache == wanted;
+}
+
+static bool compile_without_permissions(void) {
   if (geteuid() == 0) { /* whom permissions do not stop */
-    ck_assert_int_eq(chown(directory, 65534, 65534), 0);
-    ck_assert_int_eq(setgid(65534) + setuid(65534), 0);
+    if (chown(directory, 65534, 65534) || setgid(65534) || setuid(65534)) return false;
   }
   chmod(directory, 0500);
-  COMPILES(false);
-  COMPILES(false);
-  ck_assert_int_eq(entries(directory), 0);
+  bool good = compiles(false) && compiles(false);
   chmod(directory, 0700);
-  COMPILES(false);
+  good = good && compiles(false);
   chmod(directory, 0500);
-  COMPILES(true);
+  good = good && compiles(true);
   chmod(directory, 0000);
-  COMPILES(false);
+  good = good && compiles(false);
   chmod(directory, 0700);
-  remove_below(directory);
+  return good;
+}
+
+START_TEST(a_directory_that_cannot_be_written_costs_compilations_only) {
+  ck_assert(in_child(compile_without_permissions));
+  ck_assert_int_eq(entries(directory), 1);
 }
 END_TEST
 
@@ -356,6 +411,7 @@ static Suite *suite(void) {
   tcase_add_test(files, a_directory_that_others_may_write_is_not_used);
   tcase_add_test(files, foreign_things_in_the_place_of_an_entry_are_a_miss);
   tcase_add_test(files, a_full_disk_leaves_no_entry_and_does_not_end_the_process);
+  tcase_add_test(files, what_killed_writers_left_is_removed);
   tcase_add_test(files, a_reader_never_sees_half_an_entry);
   suite_add_tcase(s, files);
   tcase_add_checked_fixture(masks, setup, teardown);

@@ -1,13 +1,21 @@
 /* The command's texts, exit codes, JSON and files. Help and reports are compared with golden texts in tests/golden. */
-#include <dirent.h>
 #include <jansson.h>
 #include <png.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/npy.h"
 #include "command.h"
 #include "support.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#define SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#else
+#define SANITIZED 0
+#endif
 
 static const char *directory;
 
@@ -56,7 +64,7 @@ static void check_golden(const char *name, const char *arguments) {
   command_free(&r);
 }
 
-static const char *const commands[] = {"run", "check", "map", "show", "bench", "build", "demo"};
+static const char *const commands[] = {"run", "check", "map", "show", "bench", "build", "demo", "list"};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 START_TEST(help_is_the_golden_text_on_every_level) {
@@ -187,8 +195,12 @@ START_TEST(failures_exit_with_1_and_name_the_culprit) {
       {"check own.c left=2147483648", "left"},
       {"check own.c small=256", "small"},
       {"check own.c small=-1", "small"},
+      {"check own.c left=0x", "left is an integer (i32), not '0x'"},
+      {"check own.c left=08x", "left is an integer (i32), not '08x'"},
       {"check own.c strict=yes", "strict is true or false, not 'yes'"},
       {"check own.c slope=steep", "slope is a number (f32), not 'steep'"},
+      {"check own.c slope=1e400", "slope is a number (f32), not '1e400'"},
+      {"check own.c slope=-1e400", "slope is a number (f32), not '-1e400'"},
       {"check own.c doc=nosuch.npy", "flymask: nosuch.npy: cannot open"},
       {"check own.c doc=junk.npy", "flymask: junk.npy: not a .npy file"},
       {"check own.c doc=matrix.npy", "flymask: matrix.npy: has 2 dimensions, but the buffer doc has 1"},
@@ -326,6 +338,44 @@ START_TEST(map_json_has_its_keys_and_counts) {
 }
 END_TEST
 
+/* 2^31 tiles are 8 GiB of lists: twice what the process may have. */
+START_TEST(a_map_whose_lists_do_not_fit_is_reported_without_them) {
+  if (SANITIZED) return; /* they reserve terabytes */
+  struct rlimit before, limit;
+  ck_assert_int_eq(getrlimit(RLIMIT_AS, &before), 0);
+  limit = (struct rlimit){(rlim_t)1 << 32, before.rlim_max};
+  ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0); /* the command inherits it */
+  json_t *map = run_json("map causal --lengths 8388608 --threads 1");
+  ck_assert(json_is_null(json_object_get(map, "expand_ms")));
+  ck_assert_int_eq(json_integer_value(json_object_get(map, "tiles_full")), INT64_C(65536) * 65535 / 2);
+  ck_assert(number(map, "map_ms") > 0 && number(map, "transposed_ms") > 0);
+  json_decref(map);
+  command_result r = command_run(directory, "map causal --lengths 8388608 --threads 1");
+  ck_assert_msg(r.code == 0, "%s", r.err);
+  ck_assert_ptr_nonnull(strstr(r.out, "\nexpand               -\n"));
+  command_free(&r);
+  ck_assert_int_eq(setrlimit(RLIMIT_AS, &before), 0);
+}
+END_TEST
+
+START_TEST(integers_are_decimal_or_hexadecimal) { /* a diagonal, in tiles of one pair */
+  static const struct {
+    const char *text;
+    int left;
+  } cases[] = {{"010", 10}, {"0x1f", 31}, {"-008", -8}};
+  write_text("diagonal.c", "#include <flymask/mask.h>\n"
+                           "FLY_PARAM(int, left, 3);\n"
+                           "bool mask(int b, int h, int q, int kv) { return (b | h) == 0 && q - kv == left; }\n");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char arguments[128];
+    snprintf(arguments, sizeof arguments, "map diagonal.c left=%s --lengths 64 --tile 1,1", cases[i].text);
+    json_t *map = run_json(arguments);
+    ck_assert_int_eq(json_integer_value(json_object_get(map, "tiles_full")), 64 - abs(cases[i].left));
+    json_decref(map);
+  }
+}
+END_TEST
+
 START_TEST(bench_json_has_its_keys_and_they_agree) {
   static const char *const keys[] = {"compile_cold_ms", "compile_cached_ms", "map_ms",    "forward_ms", "visible_pairs",
                                      "gflops",          "peak_gflops",       "peak_kind", "peak_ratio", "threads"};
@@ -363,8 +413,8 @@ END_TEST
 START_TEST(text_reports_name_every_figure) {
   command_result r = command_run(directory, "map causal --lengths 2000");
   ck_assert_int_eq(r.code, 0);
-  static const char *const map[] = {"2,000 x 2,000", "empty", "full", "partial",
-                                    "sparsity",      "bytes", "map ", "transposed"};
+  static const char *const map[] = {"2,000 x 2,000", "empty", "full",       "partial", "sparsity",
+                                    "bytes",         "map ",  "transposed", "expand "};
   for (size_t i = 0; i < sizeof map / sizeof *map; i++) ck_assert_ptr_nonnull(strstr(r.out, map[i]));
   command_free(&r);
   r = command_run(directory, "bench causal --lengths 100 --heads 1 --head-dim 16 --dtype f32 --threads 1");
@@ -383,11 +433,16 @@ END_TEST
 typedef struct pixels {
   png_image image;
   uint8_t *rgb;
+  bool palette;
+  int64_t bytes; /* of the file */
 } pixels;
 
 static pixels read_picture(const char *name) {
   pixels p = {.image = {.version = PNG_IMAGE_VERSION}};
   ck_assert_msg(png_image_begin_read_from_file(&p.image, in_directory(name)), "%s", p.image.message);
+  struct stat info;
+  ck_assert_int_eq(stat(in_directory(name), &info), 0);
+  p.palette = p.image.format & PNG_FORMAT_FLAG_COLORMAP, p.bytes = info.st_size;
   p.image.format = PNG_FORMAT_RGB;
   p.rgb = malloc(PNG_IMAGE_SIZE(p.image));
   ck_assert(png_image_finish_read(&p.image, NULL, p.rgb, 0, NULL));
@@ -410,6 +465,7 @@ START_TEST(a_small_picture_shows_tiles_and_pairs_in_their_shares) {
   ck_assert_ptr_nonnull(strstr(r.out, "map.png"));
   pixels p = read_picture("map.png");
   ck_assert(p.image.width >= 200 && p.image.width <= 2000 && p.image.height >= 200 && p.image.height <= 2000);
+  ck_assert(p.palette && p.bytes < 10000);
   double full = count_color(&p, FULL) - LEGEND, hidden = count_color(&p, PARTIAL) - LEGEND;
   double seen = count_color(&p, SEEN) - LEGEND, empty = count_color(&p, EMPTY) - LEGEND;
   /* 28 of 64 tiles are full and empty, the 8 on the diagonal are seen in 65 of 128 parts; lines between tiles cost
@@ -495,7 +551,9 @@ static Suite *make_suite(void) {
   tcase_add_test(c, run_refuses_tensors_that_do_not_belong_together);
   tcase_add_test(c, an_error_in_a_mask_has_file_line_and_column);
   tcase_add_test(c, masks_are_found_by_path_and_name);
+  tcase_add_test(c, integers_are_decimal_or_hexadecimal);
   tcase_add_test(c, map_json_has_its_keys_and_counts);
+  tcase_add_test(c, a_map_whose_lists_do_not_fit_is_reported_without_them);
   tcase_add_test(c, bench_json_has_its_keys_and_they_agree);
   tcase_add_test(c, buffers_and_rows_reach_the_map);
   tcase_add_test(c, text_reports_name_every_figure);

@@ -359,6 +359,62 @@ START_TEST(the_demo_computes_what_it_says) {
 }
 END_TEST
 
+/* ---- the accuracy that is promised ------------------------------------------------------------------------------- */
+
+/* A tensor of the sample, widened to f32 in the directory, exactly. */
+static void widen_sample(const char *name, double *values, int64_t heads) {
+  read_sample(name, values);
+  int64_t shape[] = {1, heads, 1024, 64}, count = heads * 1024 * 64;
+  float *wide = malloc(sizeof(float) * (size_t)count);
+  for (int64_t i = 0; i < count; i++) wide[i] = (float)values[i];
+  fly_error error;
+  ck_fly_ok(npy_write(in_directory(name), FLY_F32, 4, shape, wide, &error), error);
+  free(wide);
+}
+
+/* No element further off than `most`, and the Frobenius norm of the differences over that of the values at most `relative`. */
+static void check_accuracy(const char *name, const double *values, int64_t count, double most, double relative) {
+  npy_array a;
+  fly_error error;
+  double difference = 0, norm = 0, worst = 0;
+  ck_fly_ok(npy_read(in_directory(name), &a, &error), error);
+  ck_assert_int_eq(a.type, FLY_F32);
+  ck_assert_int_eq(a.count, count);
+  for (int64_t i = 0; i < count; i++) {
+    double d = element(&a, i) - values[i];
+    if (!(fabs(d) <= worst)) worst = fabs(d);
+    difference += d * d, norm += values[i] * values[i];
+  }
+  printf("%s: at most %.2g, relative Frobenius %.2g\n", name, worst, sqrt(difference / norm));
+  ck_assert_msg(worst <= most, "%s: an element is off by %.3g", name, worst);
+  ck_assert_msg(sqrt(difference / norm) <= relative, "%s: off by %.3g of its norm", name, sqrt(difference / norm));
+  npy_free(&a);
+}
+
+/* f32 on real inputs, every row: out within 2e-5 and 1e-6 of its norm, the log-sum-exp within 2e-5. */
+START_TEST(the_sample_in_f32_is_as_accurate_as_promised) {
+  static const struct {
+    const char *arguments;
+    bool (*visible)(int64_t q, int64_t kv, int64_t token_q, int64_t token_kv);
+  } cases[] = {{"causal", causal},
+               {"sliding_window left=255 right=0", window_256},
+               {"stochastic left=128 right=128 --rows " FLYMASK_SOURCE "/tests/data/sample/perm.npy", stochastic_128}};
+  problem p = {1, 9, 3, 1024, 1024, 64, 64, 0, .visible = cases[_i].visible};
+  npy_array perm = {0};
+  fly_error error;
+  allocate(&p);
+  widen_sample("q.npy", p.q, 9), widen_sample("k.npy", p.k, 3), widen_sample("v.npy", p.v, 3);
+  ck_fly_ok(npy_read(FLYMASK_SOURCE "/tests/data/sample/perm.npy", &perm, &error), error);
+  if (_i == 2) p.rows = perm.data, p.row_count = 1024;
+  run(cases[_i].arguments);
+  attend(&p);
+  check_accuracy("out.npy", p.out, 9 * 1024 * 64, 2e-5, 1e-6);
+  check_accuracy("lse.npy", p.lse, 9 * 1024, 2e-5, 1);
+  free_problem(&p);
+  npy_free(&perm);
+}
+END_TEST
+
 static Suite *make_suite(void) {
   Suite *suite = suite_create("cli_run");
   TCase *c = tcase_create("cli_run");
@@ -371,6 +427,7 @@ static Suite *make_suite(void) {
   tcase_add_test(c, bad_rows_are_refused);
   tcase_add_test(c, scale_and_pipes_are_honoured);
   tcase_add_test(c, the_demo_computes_what_it_says);
+  tcase_add_loop_test(c, the_sample_in_f32_is_as_accurate_as_promised, 0, 3);
   suite_add_tcase(suite, c);
   return suite;
 }

@@ -302,6 +302,48 @@ START_TEST(names_that_grow_too_long_are_refused) {
 }
 END_TEST
 
+/* `mask` with as many parameters and buffers as an image takes, that its code does not read. */
+static fly_mask *grown(const fly_mask *mask, int parameter_count, int buffer_count) {
+  fly_error error = {0};
+  flyi_image image = mask->image;
+  flyi_bytes bytes;
+  fly_mask *out;
+  static flyi_parameter parameters[FLYI_MAX_PARAMETERS];
+  static fly_buffer_info buffers[FLYI_MAX_BUFFERS];
+  static char names[FLYI_MAX_PARAMETERS + FLYI_MAX_BUFFERS][8];
+  for (int i = 0; i < parameter_count; i++) {
+    sprintf(names[i], "p%d", i);
+    parameters[i] = (flyi_parameter){.name = names[i], .type = FLY_I32};
+  }
+  for (int i = 0; i < buffer_count; i++) {
+    sprintf(names[FLYI_MAX_PARAMETERS + i], "b%d", i);
+    buffers[i] = (fly_buffer_info){names[FLYI_MAX_PARAMETERS + i], FLY_I8, 1};
+  }
+  image.parameters = parameters, image.parameter_count = parameter_count;
+  image.buffers = buffers, image.buffer_count = buffer_count;
+  ck_fly_ok(flyi_image_write(&image, &bytes, &error), error);
+  ck_fly_ok(flyi_mask_from_image(bytes.data, bytes.size, (flyi_code){0}, false, &out, &error), error);
+  return out;
+}
+
+/* Each fits an image, both together do not. */
+START_TEST(more_than_an_image_holds_is_refused) {
+  fly_error error = {0};
+  fly_mask *c = compile(causal, "c.c"), *w = compile(window, "w.c"), *b = compile(blocks, "b.c"), *out;
+  fly_mask *parameters = grown(c, FLYI_MAX_PARAMETERS - 1, 0), *buffers = grown(c, 0, FLYI_MAX_BUFFERS);
+  const fly_compile_options options = {FLY_INIT(fly_compile_options), .cache = ""};
+  ck_assert_int_eq(fly_mask_combine(FLY_AND, w, parameters, &options, &out, &error), FLY_ERROR_UNSUPPORTED);
+  ck_assert_ptr_nonnull(strstr(error.message, "1025 parameters together: an image holds 1024"));
+  ck_assert_int_eq(fly_mask_combine(FLY_AND, buffers, b, &options, &out, &error), FLY_ERROR_UNSUPPORTED);
+  ck_assert_ptr_nonnull(strstr(error.message, "257 buffers together: an image holds 256"));
+  ck_fly_ok(fly_mask_combine(FLY_AND, b, parameters, &options, &out, &error), error); /* 1024 parameters, 1 buffer */
+  ck_assert_int_eq(fly_mask_get_info(out)->parameter_count, FLYI_MAX_PARAMETERS);
+  fly_mask_release(&out);
+  fly_mask_release(&c), fly_mask_release(&w), fly_mask_release(&b);
+  fly_mask_release(&parameters), fly_mask_release(&buffers);
+}
+END_TEST
+
 static Suite *suite(void) {
   Suite *s = suite_create("combine");
   TCase *t = tcase_create("combine");
@@ -316,6 +358,7 @@ static Suite *suite(void) {
   tcase_add_test(t, wrong_calls_are_refused);
   tcase_add_test(t, a_mask_without_ir_says_so);
   tcase_add_test(t, names_that_grow_too_long_are_refused);
+  tcase_add_test(t, more_than_an_image_holds_is_refused);
   suite_add_tcase(s, t);
   return s;
 }

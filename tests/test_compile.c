@@ -3,11 +3,23 @@
 #include "compiled.h"
 
 #include <dirent.h>
+#include <math.h>
 #include <pthread.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char window[] = "#include <flymask/mask.h>\nFLY_PARAM(int, left, 5);\nFLY_PARAM(int, right, 0);\n"
                              "bool mask(int b, int h, int q, int kv) { return q - kv <= left && kv - q <= right; }\n";
+
+/* A sanitizer keeps freed memory, finds leaks by itself, and is slow. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#define SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#else
+#define SANITIZED 0
+#endif
 
 static char directory[64];
 
@@ -80,6 +92,23 @@ START_TEST(nothing_is_found_for_another_clang) {
 }
 END_TEST
 
+/* Another clang of the same name: other bytes, or the same ones installed again. */
+START_TEST(nothing_is_found_when_the_clang_was_replaced) {
+  char path[100], command[200];
+  snprintf(path, sizeof path, "%s/clang", directory);
+  for (int edition = 0; edition < 3; edition++) {
+    FILE *file = fopen(path, "w");
+    fprintf(file, "#!/bin/sh\n%sexec clang-%d \"$@\"\n", edition ? "\n" : "", FLYI_LLVM_MAJOR);
+    fclose(file);
+    chmod(path, 0755);
+    snprintf(command, sizeof command, "touch -d '2020-01-0%d' '%s'", edition < 2 ? 1 : 2, path);
+    ck_assert_int_eq(system(command), 0);
+    ck_assert(!cached(window, "w.c", OPTIONS(.clang = path)));
+    ck_assert(cached(window, "w.c", OPTIONS(.clang = path)));
+  }
+}
+END_TEST
+
 START_TEST(identity_is_the_meaning_alone) {
   const fly_arg left[] = {FLY_INT("left", 5)}, both[] = {FLY_INT("left", 5), FLY_INT("right", 0)};
   const fly_arg reversed[] = {FLY_INT("right", 0), FLY_INT("left", 5)}, six[] = {FLY_INT("left", 6)};
@@ -100,6 +129,67 @@ START_TEST(identity_is_the_meaning_alone) {
       ck_assert_msg(flyi_hash_equal(masks[i]->image.identity, masks[j]->image.identity) == (meaning[i] == meaning[j]),
                     "masks %d and %d", i, j);
   for (int i = 0; i < 9; i++) fly_mask_release(&masks[i]);
+}
+END_TEST
+
+/* Two masks that somebody made to have one identity: the code of one must not read the slots of the other. */
+START_TEST(a_forged_identity_does_not_pair_other_slots) {
+  static const char *const others[] = {
+      "#include <flymask/mask.h>\nFLY_PARAM(int, left, 5);\nbool mask(int b, int h, int q, int kv) { return q < left; "
+      "}\n",
+      "#include <flymask/mask.h>\nFLY_PARAM(int, left, 5);\nFLY_PARAM(float, right, 0);\n"
+      "bool mask(int b, int h, int q, int kv) { return q < left + right; }\n",
+      "#include <flymask/mask.h>\nFLY_PARAM(int, left, 5);\nFLY_PARAM(int, right, 0);\nFLY_BUFFER(int, ends, 1);\n"
+      "bool mask(int b, int h, int q, int kv) { return q < left + right + ends[kv]; }\n",
+      "#include <flymask/mask.h>\nFLY_PARAM(int, left, 5);\nFLY_PARAM(int, right, 0);\nFLY_BUFFER(int8_t, ends, 1);\n"
+      "bool mask(int b, int h, int q, int kv) { return q < left + right + ends[kv]; }\n",
+      "#include <flymask/mask.h>\nFLY_PARAM(int, left, 5);\nFLY_PARAM(int, right, 0);\nFLY_BUFFER(int8_t, ends, 2);\n"
+      "bool mask(int b, int h, int q, int kv) { return q < left + right; }\n",
+      "#include <flymask/mask.h>\nFLY_PARAM(int, a, 5);\nFLY_PARAM(int, b, 0);\n"
+      "bool mask(int i, int h, int q, int kv) { return q < a + b; }\n"};
+  enum { COUNT = sizeof others / sizeof *others, SAME = COUNT - 1 };
+  fly_error error = {0};
+  fly_mask *mask = compile(window, "w.c", none), *made[COUNT];
+  for (int i = 0; i < COUNT; i++) {
+    made[i] = compile(others[i], "o.c", none);
+    made[i]->image.identity = mask->image.identity;
+    ck_assert_int_eq(flyi_image_same_slots(&mask->image, &made[i]->image), i == SAME);
+    for (int j = 0; j < i; j++) ck_assert(!flyi_image_same_slots(&made[j]->image, &made[i]->image));
+  }
+  const fly_kernel_desc desc = {FLY_INIT(fly_kernel_desc), .type = FLY_F32, .head_dim = 8};
+  static float rows[64 * 8], out[64 * 8];
+  for (int i = 0; i <= COUNT; i++) { /* the kernel of each with values of `window`; the last: its own */
+    fly_kernel *kernel;
+    fly_bound *bound;
+    ck_fly_ok(fly_kernel_create(i == COUNT ? mask : made[i], &desc, &kernel, &error), error);
+    ck_fly_ok(fly_mask_bind(mask, NULL, 0, &bound, &error), error);
+    fly_tensor tensor = {.data = rows, .type = FLY_F32, .shape = {1, 1, 64, 8}, .stride = {512, 512, 8, 1}},
+               to = tensor;
+    to.data = out;
+    const fly_attention call = {
+        FLY_INIT(fly_attention), .kernel = kernel, .bound = bound, .q = tensor, .k = tensor, .v = tensor, .out = to};
+    fly_status status = fly_attention_forward(&call, &error);
+    ck_assert_msg(status == (i < SAME ? FLY_ERROR_ARGUMENT : FLY_OK), "%d: %s", i, error.message);
+    if (status) ck_assert_ptr_nonnull(strstr(error.message, "bound is of mask w.c, the kernel of o.c"));
+    fly_bound_release(&bound), fly_kernel_release(&kernel);
+  }
+  for (int i = 0; i < COUNT; i++) fly_mask_release(&made[i]);
+  fly_mask_release(&mask);
+}
+END_TEST
+
+START_TEST(a_cached_mask_comes_within_5_ms) {
+  double best = 1;
+  ck_assert(!cached(window, "w.c", none));
+  for (int i = 0; i < 20; i++) {
+    struct timespec from, to;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    ck_assert(cached(window, "w.c", none));
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    double seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+    if (seconds < best) best = seconds;
+  }
+  if (!SANITIZED) ck_assert_double_lt(best, 0.005);
 }
 END_TEST
 
@@ -132,7 +222,9 @@ START_TEST(wrong_options_are_refused) {
   refused(FLY_ERROR_ARGUMENT, "cannot be baked", window, OPTIONS(.bake = buffer, .bake_count = 1));
   refused(FLY_ERROR_ARGUMENT, "no name", window, OPTIONS(.bake = nameless, .bake_count = 1));
   refused(FLY_ERROR_ARGUMENT, "bake is NULL", window, OPTIONS(.bake_count = 1));
-  refused(FLY_ERROR_ARGUMENT, "clang_seconds", window, OPTIONS(.clang_seconds = -1));
+  refused(FLY_ERROR_ARGUMENT, "clang_seconds is -1", window, OPTIONS(.clang_seconds = -1));
+  refused(FLY_ERROR_ARGUMENT, "clang_seconds is nan", window, OPTIONS(.clang_seconds = fabs(NAN)));
+  refused(FLY_ERROR_ARGUMENT, "clang_seconds is -inf", window, OPTIONS(.clang_seconds = -INFINITY));
   fly_error error = {0};
   ck_assert_int_eq(fly_mask_compile(window, "w.c", NULL, NULL, &error), FLY_ERROR_ARGUMENT);
 }
@@ -256,15 +348,6 @@ static long resident_pages(void) {
   return resident;
 }
 
-/* A sanitizer keeps freed memory, and finds leaks by itself. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#define SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
-#else
-#define SANITIZED 0
-#endif
-
 START_TEST(masks_that_come_and_go_leave_nothing) {
   long before = 0;
   for (int i = 0; i < 600; i++) {
@@ -382,7 +465,10 @@ static Suite *suite(void) {
   tcase_add_test(t, whatever_changes_the_result_changes_the_entry);
   tcase_add_test(t, limits_do_not_change_the_entry);
   tcase_add_test(t, nothing_is_found_for_another_clang);
+  tcase_add_test(t, nothing_is_found_when_the_clang_was_replaced);
+  tcase_add_test(t, a_cached_mask_comes_within_5_ms);
   tcase_add_test(t, identity_is_the_meaning_alone);
+  tcase_add_test(t, a_forged_identity_does_not_pair_other_slots);
   tcase_add_test(t, wrong_options_are_refused);
   tcase_add_test(t, errors_of_the_source_have_their_place);
   tcase_add_test(t, files_are_compiled_and_their_errors_reported);

@@ -115,7 +115,8 @@ START_TEST(the_first_error_has_its_place) {
       {"#error no: error: at all\n", 1, 2, "no: error: at all"},
       {"#line 70 \"/etc/passwd\"\nint x = y;\n", 70, 9, "use of undeclared identifier 'y'"},
       {"#include <flymask/mask.h>\nFLY_PARAM(int, left, right);\n", 2, 22, "undeclared identifier 'right'"},
-      {"#error \x01\x1b[31m\n", 1, 2, "[31m"}};
+      {"#error \x01\x1b[31m\n", 1, 8, "control character: byte 0x01"},
+      {"#error a\fb\tc\r\n", 1, 2, "a"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     fly_error error;
     ck_assert_int_eq(run(cases[i].source, NULL, &error), FLY_ERROR_SOURCE);

@@ -147,6 +147,7 @@ START_TEST(foreign_files_and_versions_are_named) {
           "ELF\2\1\1",
           8);
   foreign("format 7, this library reads 1", 8, "\7\0\0\0", 4);
+  foreign("another build", 40, "\1\2\3\4\5\6\7\10", 8);
   foreign("Flymask 0.0.9, this is", 16, "0.0.9\0\0\0\0\0\0\0\0\0\0\0", 16);
 }
 END_TEST
@@ -254,12 +255,35 @@ static fly_status load_as(const char *target, fly_error *error) {
 }
 
 START_TEST(code_for_another_machine_is_refused) {
+  const flyi_isa best = flyi_isa_best();
   fly_error error = {0};
   ck_assert_int_eq(load_as("x86-64", &error), FLY_OK);
-  ck_assert_int_ne(load_as("sm_90", &error), FLY_OK);
+  ck_assert_int_eq(load_as("sm_90", &error), FLY_ERROR_IMAGE);
+  ck_assert_ptr_nonnull(strstr(error.message, "sm_90"));
   setenv("FLYMASK_ISA", "x86-64", 1);
-  ck_assert_int_eq(load_as("x86-64-v3", &error), FLY_ERROR_UNSUPPORTED);
+  ck_assert_int_eq(load_as("x86-64-v3", &error), FLY_ERROR_IMAGE);
+  if (best >= FLYI_X86_64_V3) ck_assert_ptr_nonnull(strstr(error.message, "FLYMASK_ISA allows"));
+  setenv("FLYMASK_ISA", "x86-64-v9", 1);
+  ck_assert_int_eq(load_as("x86-64", &error), FLY_ERROR_ARGUMENT);
+  ck_assert_ptr_nonnull(strstr(error.message, "FLYMASK_ISA is x86-64-v9: use"));
+  setenv("FLYMASK_ISA", "", 1);
+  ck_assert_int_eq(load_as("x86-64", &error), FLY_OK);
   unsetenv("FLYMASK_ISA");
+}
+END_TEST
+
+/* The code fits the kernel's target only: the mask runs here, the kernel does not. */
+START_TEST(a_kernel_for_another_machine_is_refused) {
+  fly_error error = {0};
+  flyi_image image = mask->image;
+  flyi_bytes bytes;
+  fly_kernel *loaded;
+  image.target = "x86-64";
+  image.kernel = (fly_kernel_desc){.type = FLY_F32, .head_dim = 64, .value_dim = 64, .target = "sm_90"};
+  ck_fly_ok(flyi_image_write(&image, &bytes, &error), error);
+  ck_assert_int_eq(fly_kernel_load(bytes.data, bytes.size, &loaded, &error), FLY_ERROR_IMAGE);
+  ck_assert_ptr_nonnull(strstr(error.message, "sm_90"));
+  flyi_bytes_free(&bytes);
 }
 END_TEST
 
@@ -302,6 +326,7 @@ static Suite *suite(void) {
   tcase_add_test(kernels, a_kernel_comes_back_from_its_bytes);
   tcase_add_test(kernels, what_is_no_kernel_is_not_loaded);
   tcase_add_test(kernels, code_for_another_machine_is_refused);
+  tcase_add_test(kernels, a_kernel_for_another_machine_is_refused);
   tcase_add_test(kernels, every_failing_allocation_is_reported);
   suite_add_tcase(s, kernels);
   return s;

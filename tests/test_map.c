@@ -1,5 +1,7 @@
 /* Block maps as a caller sees them: dimensions that collapse, what a map keeps, threads, errors, memory. That tiles
  * are right is shown by test_map_soundness.c; here only where a promise needs a mask or a geometry of its own. */
+#include <dirent.h>
+#include <dlfcn.h>
 #include <pthread.h>
 
 #include "map_truth.h"
@@ -271,6 +273,101 @@ START_TEST(the_number_of_threads_does_not_change_a_map) {
 }
 END_TEST
 
+static int threads_of_this_process(void) {
+  int count = 0;
+  DIR *tasks = opendir("/proc/self/task");
+  ck_assert_ptr_nonnull(tasks);
+  for (struct dirent *entry; (entry = readdir(tasks));) count += entry->d_name[0] != '.';
+  closedir(tasks);
+  return count;
+}
+
+/* Each test is a process of its own: OpenMP has started no thread here before. */
+START_TEST(a_map_uses_only_the_threads_that_it_was_given) {
+  void (*set_threads)(int);
+  *(void **)&set_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+  ck_assert(set_threads);
+  set_threads(4);
+  fly_bound *bound = bind("bool mask(int b, int h, int q, int kv) { return (q ^ kv) % 7 < h; }", NULL, 0);
+  fly_geometry g = square(1, 5, 700);
+  int64_t pairs;
+  int called = 0;
+  fly_error error;
+  for (int round = 0; round < 3; round++) {
+    fly_map_options options = {FLY_INIT(fly_map_options), .tile_q = 16, .tile_kv = 16, .threads = round ? 4 : 1};
+    fly_map *map;
+    if (round == 1) options.parallel_for = backwards, options.parallel_user = &called;
+    ck_fly_ok(fly_map_build(bound, &g, &options, &map, &error), error);
+    ck_assert_int_gt(map->plane_count, 1);
+    int before = called;
+    ck_fly_ok(fly_map_transpose(map, &error), error);
+    int transposed = called;
+    ck_fly_ok(fly_map_visible_pairs(map, &pairs, &error), error);
+    fly_map_release(&map);
+    if (round == 1) ck_assert(before > 0 && transposed == before + 1 && called > transposed);
+    ck_assert_int_eq(threads_of_this_process(), round == 2 ? 4 : 1); /* the last: such threads would be seen */
+  }
+  fly_bound_release(&bound);
+}
+END_TEST
+
+typedef struct crew {
+  pthread_barrier_t barrier;
+  void (*body)(void *context, int64_t i);
+  void *context;
+  atomic_llong next;
+} crew;
+
+static void *crew_member(void *shared) {
+  crew *c = shared;
+  pthread_barrier_wait(&c->barrier);
+  c->body(c->context, atomic_fetch_add(&c->next, 1));
+  return NULL;
+}
+
+/* All workers at once. */
+static void together(void *user, int64_t count, void (*body)(void *context, int64_t i), void *context) {
+  (void)user;
+  pthread_t thread[8];
+  crew c = {.body = body, .context = context};
+  ck_assert_int_le(count, 8);
+  pthread_barrier_init(&c.barrier, NULL, (unsigned)count);
+  for (int64_t i = 0; i < count; i++) ck_assert_int_eq(pthread_create(&thread[i], NULL, crew_member, &c), 0);
+  for (int64_t i = 0; i < count; i++) pthread_join(thread[i], NULL);
+  pthread_barrier_destroy(&c.barrier);
+}
+
+/* Threads that meet an array at the same time must come to one pyramid, or equal heads would not share a plane. */
+START_TEST(heads_share_a_plane_whichever_thread_finds_a_table_first) {
+  int32_t width[8] = {70, 70, 70, 70, 70, 70, 70, 70};
+  static uint8_t table[128 * 128];
+  int64_t n = 8, shape[] = {128, 128};
+  fly_buffer *buffer[2];
+  fly_error error;
+  fly_geometry g = square(1, 8, 64);
+  ck_fly_ok(fly_buffer_create(FLY_I32, 1, &n, width, &buffer[0], &error), error);
+  for (int round = 0; round < 150; round++) {
+    ck_fly_ok(fly_buffer_create(FLY_U8, 2, shape, table, &buffer[1], &error), error); /* no pyramid yet */
+    fly_arg args[] = {FLY_CAPTURE("width", buffer[0]), FLY_CAPTURE("table", buffer[1])};
+    fly_bound *bound = bind("FLY_BUFFER(int, width, 1); FLY_BUFFER(uint8_t, table, 2);\n"
+                            "static const int constants[16] = {5, 3, 1, 7, 4, 2, 9, 8, 0, 6, 5, 5, 2, 1, 3, 9};\n"
+                            "bool mask(int b, int h, int q, int kv)"
+                            "{ return constants[kv & 15] + fly_at2(table, q, kv) < width[h]; }",
+                            args, 2);
+    fly_map_options options = {FLY_INIT(fly_map_options), .tile_q = 16, .tile_kv = 16, .threads = 8,
+                               .parallel_for = together};
+    fly_map *map;
+    ck_fly_ok(fly_map_build(bound, &g, &options, &map, &error), error);
+    ck_assert_int_eq(map->info.heads, 8);
+    ck_assert_int_eq(map->plane_count, 1);
+    fly_map_release(&map);
+    fly_bound_release(&bound);
+    fly_buffer_release(&buffer[1]);
+  }
+  fly_buffer_release(&buffer[0]);
+}
+END_TEST
+
 typedef struct shared {
   fly_bound *bound;
   fly_map *map;
@@ -321,7 +418,116 @@ START_TEST(masks_buffers_and_maps_can_be_shared_between_threads) {
 }
 END_TEST
 
-/* ---- images without code ----------------------------------------------------------------------------------------- */
+/* ---- arithmetic that wraps --------------------------------------------------------------------------------------- */
+
+static fly_buffer *bytes_buffer(const uint8_t *data, int64_t count) {
+  fly_buffer *buffer;
+  fly_error error;
+  ck_fly_ok(fly_buffer_create(FLY_U8, 1, &count, data, &buffer, &error), error);
+  return buffer;
+}
+
+static fly_map *check_tables(const char *body, const uint8_t *rows, const uint8_t *table, int64_t count, int len_q,
+                             int len_kv) {
+  fly_buffer *buffer[] = {bytes_buffer(rows, 64), bytes_buffer(table, count)};
+  fly_arg args[] = {FLY_CAPTURE("rows", buffer[0]), FLY_CAPTURE("table", buffer[1])};
+  fly_bound *bound = bind(body, args, 2);
+  fly_geometry g = square(1, 1, len_q);
+  g.len_kv = len_kv;
+  fly_map *map = build(bound, &g, 16);
+  check_map(map, true, truth_compiled, NULL, body);
+  fly_bound_release(&bound);
+  fly_buffer_release(&buffer[0]), fly_buffer_release(&buffer[1]);
+  return map;
+}
+
+/* 16 x 16 .. 23 x 16 are rows of the table, but in 8 bits they are 0 .. 7 x 16: what an index means is what it wraps
+ * to. */
+START_TEST(an_index_that_wraps_is_not_split_into_rows_and_columns) {
+  static const char *const bodies[] = {
+      "uint8_t r = (uint8_t)(rows[q] * 16); return table[r + (kv & 15)] != 0;",           /* a product that wraps */
+      "uint8_t r = (uint8_t)(rows[q] << 4); return table[r + (kv & 15)] != 0;",           /* a shift */
+      "uint8_t r = (uint8_t)(rows[q] * 16 + (kv & 15)); return table[r] != 0;",           /* a sum */
+      "uint16_t r = (uint16_t)(rows[q] * 4096 + (kv & 15)); return table[r] != 0;",       /* in 16 bits */
+      "unsigned r = (rows[q] << 28) + (unsigned)(kv & 15); return table[r & 511] != 0;"}; /* in 32 */
+  uint8_t rows[64], table[512];
+  for (int i = 0; i < 64; i++) rows[i] = (uint8_t)(16 + i % 8);
+  for (int i = 0; i < 512; i++) table[i] = i >= 256;
+  for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+    char body[512];
+    snprintf(body, sizeof body,
+             "FLY_BUFFER(uint8_t, rows, 1); FLY_BUFFER(uint8_t, table, 1);\n"
+             "bool mask(int b, int h, int q, int kv) { %s }",
+             bodies[i]);
+    fly_map *map = check_tables(body, rows, table, 512, 64, 16);
+    if (i < 3) ck_assert_int_eq(map->info.tiles_empty, 4); /* by hand: every index is below 256 */
+    fly_map_release(&map);
+  }
+}
+END_TEST
+
+/* Row 5 of a table of 5 7/16 rows is there, but is no whole row. */
+START_TEST(the_last_row_of_a_table_may_be_short) {
+  uint8_t rows[64] = {0}, table[5 * 16 + 7] = {0};
+  memset(table + 80, 1, 7);
+  fly_map *map = check_tables("FLY_BUFFER(uint8_t, rows, 1); FLY_BUFFER(uint8_t, table, 1);\n"
+                              "bool mask(int b, int h, int q, int kv) { return table[q * 16 + kv] != rows[0]; }",
+                              rows, table, sizeof table, 6, 7);
+  int64_t pairs;
+  fly_error error;
+  ck_fly_ok(fly_map_visible_pairs(map, &pairs, &error), error);
+  ck_assert_int_eq(pairs, 7);
+  fly_map_release(&map);
+}
+END_TEST
+
+/* x / p * p of a narrow p, cut to its width: LLVM multiplies in 8 bits, where 100 x 100 is 16. */
+START_TEST(a_quotient_times_its_divisor_wraps_in_the_width_of_the_product) {
+  fly_bound *bound = bind("FLY_PARAM(int8_t, p, 100);\n"
+                          "bool mask(int b, int h, int q, int kv)"
+                          "{ int8_t r = (int8_t)(q / p * p); return r + (kv & 1) < 100; }",
+                          NULL, 0);
+  fly_geometry g = square(1, 1, 10000);
+  g.len_kv = 16;
+  fly_map *map = build(bound, &g, 16);
+  check_map(map, true, truth_compiled, NULL, "quotient");
+  for (int q = 0; q < 10000; q += 7)
+    ck_assert_int_eq(fly_map_visible(map, 0, 0, q, 1), (int8_t)(q / 100 * 100) + 1 < 100);
+  fly_map_release(&map);
+  fly_bound_release(&bound);
+}
+END_TEST
+
+/* ---- what the code reads ----------------------------------------------------------------------------------------- */
+
+/* The analysis finds that the token cannot matter; the code, which other passes made, asks for it nevertheless. */
+START_TEST(code_finds_the_row_maps_that_it_reads) {
+  fly_bound *bound = bind("bool mask(int b, int h, int q, int kv) {\n"
+                          "  int x = kv;\n"
+                          "  if (kv == 3) {\n"
+                          "    int y = (kv ^ 5) * 7 + 1;\n"
+                          "    if (((y >> 1) + kv) * 3 == 12345) x = fly_token_q(b, h, q) * 3 + 1; else x = kv + 9;\n"
+                          "  }\n"
+                          "  return (x & 7) != 0 && kv <= q;\n"
+                          "}",
+                          NULL, 0);
+  enum { ROW = 1 << 23 }; /* 32 MiB into a map that has to be there */
+  fly_geometry g = square(1, 1, ROW + 64);
+  flyi_mask_args *args;
+  fly_error error;
+  uint64_t bits[FLYI_BLOCK];
+  g.len_kv = 64;
+  ck_assert(fly_mask_get_info(bound->mask)->reads_token_q);
+  ck_fly_ok(flyi_mask_args_create(bound, &g, &args, &error), error);
+  bound->mask->code.tile(args, 0, 0, ROW, 0, bits);
+  for (int r = 0; r < FLYI_BLOCK; r++)
+    for (int kv = 0; kv < 64; kv++) ck_assert_int_eq(bits[r] >> kv & 1, ((kv == 3 ? 12 : kv) & 7) != 0);
+  flyi_mask_args_free(args);
+  fly_bound_release(&bound);
+}
+END_TEST
+
+/* ---- programs ---------------------------------------------------------------------------------------------------- */
 
 static const program_case *running;
 static const fly_geometry *running_geometry;
@@ -330,7 +536,19 @@ static bool see_program(void *context, int b, int h, int q, int kv) {
   return interpret(running, running_geometry, b, h, q, kv) == 1;
 }
 
-START_TEST(without_code_maps_are_settled_by_the_program) {
+/* What compiled code would do. */
+static void program_tile(const flyi_mask_args *args, int32_t b, int32_t h, int32_t q0, int32_t kv0,
+                         uint64_t bits[FLYI_BLOCK]) {
+  (void)args;
+  const fly_geometry *g = running_geometry;
+  int64_t rows = flyi_len_q(g, b) + g->q_offset - q0, columns = flyi_len_kv(g, b) - kv0;
+  memset(bits, 0, FLYI_BLOCK * sizeof *bits);
+  for (int r = 0; r < FLYI_BLOCK && r < rows; r++)
+    for (int j = 0; j < FLYI_BLOCK && j < columns; j++)
+      bits[r] |= (uint64_t)see_program(NULL, b, h, q0 + r, kv0 + j) << j;
+}
+
+START_TEST(maps_of_random_programs_say_what_the_programs_do) {
   test_random random = {.state = 31};
   for (int round = 0; round < 60; round++) {
     program_case c = {0};
@@ -345,11 +563,12 @@ START_TEST(without_code_maps_are_settled_by_the_program) {
     ck_fly_ok(fly_buffer_create(FLY_U8, 1, &n, data, &buffers[1], &error), error);
     random_program(&random, false, &c.program);
     program_case_bind(&c, parameters, 2, buffers, 2);
+    c.mask.code.tile = program_tile;
     random_call_init(&random, 40, 90, &call);
+    running = &c, running_geometry = &call.geometry;
     fly_map_options options = {FLY_INIT(fly_map_options), .tile_q = (int)test_range(&random, 1, 20),
                                .tile_kv = (int)test_range(&random, 1, 20), .threads = 1};
     ck_fly_ok(fly_map_build(&c.bound, &call.geometry, &options, &map, &error), error);
-    running = &c, running_geometry = &call.geometry;
     truth_predicate truth = {see_program, NULL};
     check_map(map, true, truth_by_predicate, &truth, "program");
     fly_map_release(&map);
@@ -453,7 +672,13 @@ static Suite *suite(void) {
   tcase_add_test(c, a_causal_map_of_a_million_tokens_is_small);
   tcase_add_test(c, the_number_of_threads_does_not_change_a_map);
   tcase_add_test(c, masks_buffers_and_maps_can_be_shared_between_threads);
-  tcase_add_test(c, without_code_maps_are_settled_by_the_program);
+  tcase_add_test(c, a_map_uses_only_the_threads_that_it_was_given);
+  tcase_add_test(c, heads_share_a_plane_whichever_thread_finds_a_table_first);
+  tcase_add_test(c, an_index_that_wraps_is_not_split_into_rows_and_columns);
+  tcase_add_test(c, the_last_row_of_a_table_may_be_short);
+  tcase_add_test(c, a_quotient_times_its_divisor_wraps_in_the_width_of_the_product);
+  tcase_add_test(c, code_finds_the_row_maps_that_it_reads);
+  tcase_add_test(c, maps_of_random_programs_say_what_the_programs_do);
   tcase_add_test(c, wrong_arguments_are_errors);
   tcase_add_test(c, failing_allocations_are_errors);
   suite_add_tcase(s, c);

@@ -516,8 +516,10 @@ static Suite *suite(void) {
   tcase_add_test(tests, empty_calls_are_all_right);
   tcase_add_test(tests, misuse_is_refused);
   tcase_add_test(tests, failing_allocations_are_reported);
-  if (scene_data()) tcase_add_test(tests, real_inputs_agree_with_float64_references);
+  TCase *references = tcase_create("references");
+  if (scene_data()) tcase_add_test(references, real_inputs_agree_with_float64_references);
   suite_add_tcase(suite, tests);
+  suite_add_tcase(suite, references);
   return suite;
 }
 

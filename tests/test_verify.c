@@ -324,6 +324,33 @@ START_TEST(the_symbolic_form_holds_only_what_it_promises) {
 }
 END_TEST
 
+/* However many there are, at whichever place. */
+START_TEST(promises_are_stripped_by_the_hundred) {
+  LLVMContextRef context = LLVMContextCreate();
+  LLVMModuleRef module = LLVMModuleCreateWithNameInContext("m", context);
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(context), type = LLVMFunctionType(i32, &i32, 1, false);
+  LLVMValueRef function = LLVMAddFunction(module, "f", type);
+  static const LLVMAttributeIndex places[] = {0, 1, (LLVMAttributeIndex)LLVMAttributeFunctionIndex};
+  for (int count = 1; count <= 300; count += count < 60 ? 29 : 1 + count / 2) {
+    for (int p = 0; p < 3; p++)
+      for (int i = 0; i < count; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "promise%d", i);
+        LLVMAddAttributeAtIndex(function, places[p],
+                                LLVMCreateStringAttribute(context, name, (unsigned)strlen(name), "", 0));
+      }
+    for (int p = 0; p < 3; p++) ck_assert_int_eq(LLVMGetAttributeCountAtIndex(function, places[p]), count);
+    flyi_fail_allocation(1);
+    ck_assert_int_eq(flyi_strip_function(function), count <= 32);
+    flyi_fail_allocation(0);
+    ck_assert(flyi_strip_function(function));
+    for (int p = 0; p < 3; p++) ck_assert_int_eq(LLVMGetAttributeCountAtIndex(function, places[p]), 0);
+  }
+  LLVMDisposeModule(module);
+  LLVMContextDispose(context);
+}
+END_TEST
+
 START_TEST(places_survive) {
   verified v;
   fly_error error;
@@ -508,6 +535,7 @@ static Suite *verify_suite(void) {
   tcase_add_test(refusals, what_is_too_large_is_refused_in_time);
   tcase_add_test(form, declarations_come_in_the_order_of_the_source);
   tcase_add_test(form, the_symbolic_form_holds_only_what_it_promises);
+  tcase_add_test(form, promises_are_stripped_by_the_hundred);
   tcase_add_test(form, places_survive);
   tcase_add_loop_test(meaning_case, it_means_what_the_source_means, 0, (int)meaning_count);
   tcase_add_test(loops, loops_with_small_constant_bounds_are_not_counted);

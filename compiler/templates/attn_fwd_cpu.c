@@ -105,10 +105,13 @@ static int pack(const flyi_pack_cpu *p) {
 
 /* Queries interleaved by ROWS, so that the broadcasts of a register block read consecutive floats. */
 INLINE void pack_queries(const flyi_forward_cpu *c, float *q, int depth, int type) {
+  enum { AHEAD = 6 * ROWS }; /* rows that are asked for: through a row map they may be anywhere */
   static const float zeros[256];
+  for (int i = 0; i < min(AHEAD, c->count); i++)
+    fetch_row(row_at(c->q, c->q_stride, c->q_rows, i, type), c->dim * element_size(type), false);
   for (int r0 = 0; r0 < c->count; r0 += ROWS) {
     const char *row[ROWS];
-    for (int i = r0 + 2 * ROWS; i < min(r0 + 3 * ROWS, c->count); i++)
+    for (int i = r0 + AHEAD; i < min(r0 + AHEAD + ROWS, c->count); i++)
       fetch_row(row_at(c->q, c->q_stride, c->q_rows, i, type), c->dim * element_size(type), false);
     for (int r = 0; r < ROWS; r++)
       row[r] = r0 + r < c->count ? row_at(c->q, c->q_stride, c->q_rows, r0 + r, type) : (const char *)zeros;

@@ -93,8 +93,26 @@ static void forward_row(const flyi_merge_cpu *c, int r) {
   if (c->lse) c->lse[r * c->lse_stride] = (float)lse;
 }
 
+/* Asks for the partial rows of row r, which may be anywhere. */
+INLINE void fetch_rows(const flyi_merge_cpu *c, int r) {
+  for (int i = 0; i < c->count && r < c->rows; i++) {
+    const flyi_partial_cpu *p = &c->partials[i];
+    int64_t row = row_of(p, r);
+    if (row < 0) continue;
+    const char *out = element(p->out, row, p->out_stride, p->type);
+    __builtin_prefetch(p->lse + row * p->lse_stride);
+    for (int at = 0; at < c->dim * element_size(p->type); at += 64) __builtin_prefetch(out + at);
+  }
+}
+
+enum { AHEAD = 6 /* rows */ };
+
 static void forward(const flyi_merge_cpu *c) {
-  for (int r = 0; r < c->rows; r++) forward_row(c, r);
+  for (int r = 0; r < AHEAD; r++) fetch_rows(c, r);
+  for (int r = 0; r < c->rows; r++) {
+    fetch_rows(c, r + AHEAD);
+    forward_row(c, r);
+  }
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------------------------- */
@@ -166,7 +184,11 @@ static void backward_row(const flyi_merge_cpu *c, int r) {
 }
 
 static void backward(const flyi_merge_cpu *c) {
-  for (int r = 0; r < c->rows; r++) backward_row(c, r);
+  for (int r = 0; r < AHEAD; r++) fetch_rows(c, r);
+  for (int r = 0; r < c->rows; r++) {
+    fetch_rows(c, r + AHEAD);
+    backward_row(c, r);
+  }
 }
 
 #define JOIN_(a, b) a##b

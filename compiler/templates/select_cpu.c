@@ -44,36 +44,53 @@ typedef struct best {
 
 typedef vi vi_memory __attribute__((aligned(4), may_alias));
 
-/* A block's scores go into the lists of lanes [at, at + W). */
-INLINE void insert(const best *b, int at, vf score, int32_t index) {
-  vi block = (vi)index, moved = (vi)0;
-  for (int i = 0; i < b->most; i++) {
-    float *scores = b->score + i * BLOCK + at;
-    vi_memory *blocks = (vi_memory *)(b->block + i * BLOCK + at);
-    vf old = load(scores);
-    vi old_block = *blocks;
-    moved |= score > old; /* what is displaced moves on, whatever comes next */
-    store(scores, moved ? score : old);
-    *blocks = moved ? block : old_block;
-    score = moved ? old : score;
-    block = moved ? old_block : block;
+/* ROWS blocks' scores, the first of which is block `first`, go into the lists of lanes [at, at + W). most: the lists' length. */
+INLINE void insert(const best *b, int most, int at, const vf *scores, int32_t first) {
+  vf kept[4];
+  vi kept_block[4];
+  bool in_registers = most <= 4;
+  for (int i = 0; in_registers && i < most; i++) {
+    kept[i] = load(b->score + i * BLOCK + at);
+    kept_block[i] = *(const vi_memory *)(b->block + i * BLOCK + at);
+  }
+  UNROLL for (int r = 0; r < ROWS; r++) {
+    vf score = scores[r * COLS];
+    vi block = (vi)(first + r), moved = (vi)0;
+    if (!in_registers && !lanes(score > load(b->score + (most - 1) * BLOCK + at))) continue;
+    for (int i = 0; i < most; i++) {
+      float *at_score = b->score + i * BLOCK + at;
+      vi_memory *at_block = (vi_memory *)(b->block + i * BLOCK + at);
+      vf old = in_registers ? kept[i] : load(at_score);
+      vi old_block = in_registers ? kept_block[i] : *at_block;
+      moved |= score > old; /* what is displaced moves on, whatever comes next */
+      vf new = moved ? score : old;
+      vi new_block = moved ? block : old_block;
+      score = moved ? old : score, block = moved ? old_block : block;
+      if (in_registers) kept[i] = new, kept_block[i] = new_block;
+      else store(at_score, new), *at_block = new_block;
+    }
+  }
+  for (int i = 0; in_registers && i < most; i++) {
+    store(b->score + i * BLOCK + at, kept[i]);
+    *(vi_memory *)(b->block + i * BLOCK + at) = kept_block[i];
   }
 }
 
 /* ROWS blocks against lanes [at, at + CHANNELS). own: the lanes' own blocks, or null where all blocks are earlier. */
-INLINE void score_blocks(const flyi_select_cpu *c, const float *q, const best *b, int at, int64_t first, int64_t end,
-                         const int32_t *own) {
+INLINE void score_blocks(const flyi_select_cpu *c, const float *q, const best *b, int at, int32_t first, const int32_t *own) {
   vf x[ROWS][COLS];
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < COLS; j++) x[r][j] = (vf)0.f;
-  multiply(x, COLS, c->means + first * c->dim, 1, c->dim, q + at, BLOCK, c->dim);
-  UNROLL for (int r = 0; r < ROWS; r++) {
-    if (first + r >= end) break;
-    UNROLL for (int j = 0; j < COLS; j++) {
-      int lane = at + W * j;
-      vf score = greater(x[r][j], (vf)-__builtin_inff());
-      if (own) score = *(const vi_memory *)(own + lane) > (vi)(int32_t)(first + r) ? score : (vf)-__builtin_inff();
-      if (b->most <= 3 || lanes(score > load(b->score + (b->most - 1) * BLOCK + lane))) insert(b, lane, score, (int32_t)(first + r));
-    }
+  multiply(x, COLS, c->means + (int64_t)first * c->dim, 1, c->dim, q + at, BLOCK, c->dim);
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < COLS; j++) {
+    x[r][j] = greater(x[r][j], (vf)-__builtin_inff());
+    if (own) x[r][j] = *(const vi_memory *)(own + at + W * j) > (vi)(first + r) ? x[r][j] : (vf)-__builtin_inff();
+  }
+  UNROLL for (int j = 0; j < COLS; j++) switch (b->most) {
+  case 1: insert(b, 1, at + W * j, &x[0][j], first); break;
+  case 2: insert(b, 2, at + W * j, &x[0][j], first); break;
+  case 3: insert(b, 3, at + W * j, &x[0][j], first); break;
+  case 4: insert(b, 4, at + W * j, &x[0][j], first); break;
+  default: insert(b, b->most, at + W * j, &x[0][j], first); break;
   }
 }
 
@@ -122,7 +139,7 @@ static void select_blocks(const flyi_select_cpu *c) {
   int64_t end = b.most ? own[BLOCK - 1] : 0;
   for (int64_t first = 0; first < end; first += ROWS)
     for (int at = 0; at < BLOCK; at += CHANNELS)
-      score_blocks(c, q, &b, at, first, end, first + ROWS > own[0] ? own : NULL);
+      score_blocks(c, q, &b, at, (int32_t)first, first + ROWS > own[0] ? own : NULL);
   for (int i = 0; i < c->count; i++) write_list(&b, i, own[i], c->top, c->lists + (int64_t)i * c->top);
 }
 

@@ -12,7 +12,12 @@
  * and, on failure only, fills the caller's fly_error (which may be NULL); *out is then NULL. Objects are immutable and
  * reference-counted: fly_X_retain, fly_X_release (which sets the caller's pointer to NULL); they may be shared between
  * threads, and every function here may be called from several threads at once. Inputs are borrowed for the call unless a
- * comment says otherwise. The library never prints, exits or aborts.
+ * comment says otherwise. NULL in the place of an object never crashes: the result is FLY_ERROR_ARGUMENT, NULL, -1 or a struct
+ * of zeros; retaining or releasing it does nothing.
+ *
+ * The library never prints, exits or aborts. Two things that it uses do, and end the process: LLVM where it cannot allocate
+ * while it compiles [compiler], and OpenMP where it cannot start the threads it is asked for (ask for fewer, or bring a
+ * parallel_for). Everywhere else a failed allocation is FLY_ERROR_MEMORY and leaves nothing behind.
  *
  * Structs that may grow begin with `size`: set it with FLY_INIT(type), or to sizeof(type); fields you do not name are 0 and
  * mean the default.
@@ -112,7 +117,7 @@ typedef struct fly_compile_options {
   const char *target;    /* "x86-64", "x86-64-v3", "x86-64-v4"; default: the best that this machine runs */
   const fly_arg *bake;   /* parameters made constants of the code: faster, but another value compiles again */
   int bake_count;
-  double clang_seconds;  /* time limit for clang; default 10 */
+  double clang_seconds;  /* time limit for clang; default 10, at most a day */
   size_t clang_bytes;    /* memory limit for clang; default 2 GiB */
 } fly_compile_options;
 
@@ -127,7 +132,8 @@ FLY_API fly_status fly_mask_compile_file(const char *path, const fly_compile_opt
 typedef enum fly_combine { FLY_AND, FLY_OR, FLY_NOT } fly_combine;
 
 /* The mask `left and right`, `left or right`, or `not left` (right is then NULL). Parameters and buffers of both remain; a
- * name that both have becomes NAME.left and NAME.right. What comes out combines again. [compiler] */
+ * name that both have becomes NAME.left and NAME.right. The 65,536 rounds of loops (flymask/mask.h) count for each part alone:
+ * one that runs out of them is false, the rest is as ever. What comes out combines again. [compiler] */
 FLY_API fly_status fly_mask_combine(fly_combine how, const fly_mask *left, const fly_mask *right,
                                     const fly_compile_options *options, fly_mask **out, fly_error *error);
 
@@ -165,7 +171,8 @@ FLY_API const fly_mask_info *fly_mask_get_info(const fly_mask *mask);
 
 /* ---- 4. Bind parameters and buffers --------------------------------------------------------------------------------- */
 
-/* A mask with a value for every parameter (the default where none is given) and a buffer for every declaration. */
+/* A mask with a value for every parameter (the default where none is given) and a buffer for every declaration. It retains
+ * the mask and the buffers, and copies the args: the caller may release or change all of them. */
 typedef struct fly_bound fly_bound;
 
 /* An unknown name, a missing buffer, another element type or rank, a value outside the parameter's type: an error. */
@@ -201,14 +208,17 @@ typedef struct fly_geometry {
 } fly_geometry;
 
 /* The caller's own threads: run body(context, i) for each i in [0, count), in any order, on any threads, and return when
- * all are done. `user` is the field beside it. NULL: OpenMP, as the caller has set it up. */
+ * all are done. `user` is the field beside it. Bodies that have been started must progress independently of each other (on
+ * threads of the operating system), or run one after the other: one may wait for another that has started, but never for one
+ * that has not. NULL: OpenMP, as the caller has set it up. */
 typedef void (*fly_parallel_for)(void *user, int64_t count, void (*body)(void *context, int64_t i), void *context);
 
 /* ---- 6. Block maps -------------------------------------------------------------------------------------------------- */
 
 /* For every (b, h) and tile of queries, the tiles of keys that are full (every pair visible) or partial; the rest are empty.
  * Where the mask does not read b or h, that dimension is 1. A map records what it was built for; an attention call with other
- * lengths, parameters, buffers, row maps or offset refuses it. */
+ * lengths, parameters, buffers, row maps or offset refuses it. A map retains its fly_bound and copies what it needs of the
+ * geometry; an attention call reads the row maps and cu_seqlens of its own geometry, which the caller keeps until it returns. */
 typedef struct fly_map fly_map;
 
 typedef struct fly_map_options {
@@ -216,7 +226,7 @@ typedef struct fly_map_options {
   int tile_q, tile_kv; /* default 128; kernels want multiples of 64 */
   bool fast;           /* leave tiles that analysis cannot decide partial, instead of settling them exactly */
   int threads;         /* at most; default: OpenMP's */
-  fly_parallel_for parallel_for;
+  fly_parallel_for parallel_for; /* this and threads: also for fly_map_transpose and fly_map_visible_pairs of the map */
   void *parallel_user;
 } fly_map_options;
 
@@ -280,7 +290,7 @@ FLY_API int fly_map_visible(const fly_map *map, int64_t b, int64_t h, int64_t q_
 /* ---- 7. Kernels ----------------------------------------------------------------------------------------------------- */
 
 /* Code for one mask, element type, head dimension and direction on one target. Lengths, batch, heads, strides, scale and
- * parameters are arguments of a call: a new value never compiles again. */
+ * parameters are arguments of a call: a new value never compiles again. A kernel retains its mask; desc is copied. */
 typedef struct fly_kernel fly_kernel;
 
 typedef struct fly_kernel_desc {
@@ -337,7 +347,8 @@ typedef struct fly_attention {
 
 FLY_API fly_status fly_attention_forward(const fly_attention *call, fly_error *error);
 
-/* Bytes of workspace that the call would like; less is an error, NULL leaves it to the library. */
+/* Bytes of workspace that the call would like; less is an error, NULL leaves it to the library. They depend on the number of
+ * threads: where call->threads is 0, on what OpenMP would use at that moment, so set it where the two may differ. */
 FLY_API fly_status fly_attention_workspace(const fly_attention *call, size_t *bytes, fly_error *error);
 
 /* The gradients of out and lse with respect to q, k and v, by the same call: q, k, v, out and lse (not optional here) are what
@@ -369,7 +380,10 @@ FLY_API fly_status fly_permutation_check(int64_t n, const int32_t *rows, fly_err
 /* A kernel as plain bytes: version, target, code, mask program, declarations, shapes. They can be kept, shipped and loaded
  * where there is no compiler. The bytes stay the kernel's. */
 FLY_API fly_status fly_kernel_image(const fly_kernel *kernel, const void **bytes, size_t *size, fly_error *error);
-/* Checks everything before anything is trusted: what is damaged, foreign, or for a machine other than this one is an error. */
+/* Checks everything before anything is trusted: what is damaged, foreign, of another version or build, or for a machine other
+ * than this one is FLY_ERROR_IMAGE. But the machine code in an image is not verified: it runs in this process with all its
+ * rights, and a checksum that fits proves nothing about who wrote it. Load images only from where you would load a shared
+ * library. */
 FLY_API fly_status fly_kernel_load(const void *bytes, size_t size, fly_kernel **out, fly_error *error);
 
 /* What the compiler made on the way, as text: FLY_EMIT_LL after optimisation, FLY_EMIT_ASM. *text is the caller's, to be
@@ -546,11 +560,18 @@ FLY_API fly_status fly_moba_select(fly_mask *mask, const fly_moba_desc *desc, fl
 FLY_API fly_selection *fly_selection_retain(fly_selection *selection);
 FLY_API void fly_selection_release(fly_selection **selection);
 
-/* The attention that sees what was selected: kernel (of the selection's mask), tensors, scale and threads of the call; its bound,
- * map, geometry, out_rows and workspace are not used. A query without any key gets output 0 and LSE -inf. The backward pass reads
+/* The attention that sees what was selected: kernel (of the selection's mask), tensors, scale, workspace and threads of the call;
+ * its bound, map, geometry and out_rows are not used. A query without any key gets output 0 and LSE -inf. The backward pass reads
  * out and lse, as fly_attention_backward does. */
 FLY_API fly_status fly_selection_forward(const fly_selection *selection, const fly_attention *call, fly_error *error);
 FLY_API fly_status fly_selection_backward(const fly_selection *selection, const fly_attention *call, fly_error *error);
+
+/* Bytes of workspace, as fly_attention_workspace. Forward about 4 (value_dim + 1) a row of the grouped call, for the partial
+ * outputs; backward 4 head_dim and more. Worth keeping from call to call. */
+FLY_API fly_status fly_selection_workspace(const fly_selection *selection, const fly_attention *call, size_t *bytes,
+                                           fly_error *error);
+FLY_API fly_status fly_selection_backward_workspace(const fly_selection *selection, const fly_attention *call, size_t *bytes,
+                                                    fly_error *error);
 
 typedef struct fly_selection_info {
   int64_t batch, heads, len_q, len_kv, q_offset;

@@ -3,6 +3,7 @@
 
 #include <check.h>
 #include <dlfcn.h>
+#include <flymask/mask.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,4 +45,20 @@ void native_set_buffer(native_mask *mask, const char *buffer, const void *data, 
     ck_assert_ptr_nonnull(dim);
     *dim = shape[k];
   }
+}
+
+void native_set_context(native_mask *mask, const fly_geometry *g) {
+  *mask->context = (struct fly_mask_context){
+      .len_q = (int)g->len_q,
+      .len_kv = (int)g->len_kv,
+      .q_offset = (int)g->q_offset,
+      .q_rows = g->q_rows.rows,
+      .kv_rows = g->kv_rows.rows,
+      .q_stride_b = g->q_rows.stride_batch,
+      .q_stride_h = g->q_rows.stride_head,
+      .kv_stride_b = g->kv_rows.stride_batch,
+      .kv_stride_h = g->kv_rows.stride_head,
+      .cu_seqlens_q = g->cu_seqlens_q,
+      .cu_seqlens_kv = g->cu_seqlens_kv,
+  };
 }

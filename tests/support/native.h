@@ -2,8 +2,7 @@
 #ifndef TEST_NATIVE_H
 #define TEST_NATIVE_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include <flymask/flymask.h>
 
 typedef struct native_mask {
   void *handle;
@@ -19,5 +18,7 @@ void native_close(native_mask *mask);
 /* Sets an int parameter; a buffer's pointer and dimensions (0-terminated). */
 void native_set_int(native_mask *mask, const char *parameter, int value);
 void native_set_buffer(native_mask *mask, const char *buffer, const void *data, const int64_t *shape, int rank);
+/* What fly_token_... and fly_len_... of the mask answer: a call's geometry, whose arrays stay the caller's. */
+void native_set_context(native_mask *mask, const fly_geometry *geometry);
 
 #endif

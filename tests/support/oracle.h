@@ -14,6 +14,7 @@ typedef struct oracle_row {
   double out[256], lse;
   double tolerance; /* of an f32 kernel, without the rounding to the output's type */
   double lse_tolerance;
+  bool faint; /* an infinite value has so small a weight that it is 0 in f32, and their product NaN: both are right */
 } oracle_row;
 
 /* Row `row` of (b, h). An infinite score or a NaN that the query sees gives NaN; a score of -infinity counts as

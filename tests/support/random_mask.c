@@ -72,8 +72,37 @@ static void index_of(text *t, int depth, int count) {
     say(t, ", 0, %d)", count - 1);
 }
 
+static const char *const narrow_types[] = {"uint8_t", "int8_t", "uint16_t", "int16_t"};
+
+/* A row times a constant plus a column, as tables are read; each step may be cut to a narrow type, where it wraps. */
+static void row_and_column(text *t, int depth) {
+  static const char *const cuts[] = {"uint8_t", "int", "uint8_t", "uint16_t", "int", "unsigned", "int8_t", "int64_t"};
+  if (range(t, 0, 1)) { /* rows that count beyond a byte */
+    int bits = (int)range(t, 2, 5);
+    say(t, "((uint8_t)(bytes["), index_of(t, depth, RANDOM_MASK_BYTES), say(t, "] * %d) + ((", 1 << bits);
+    leaf(t), say(t, ") & %d))", (1 << bits) - 1);
+    return;
+  }
+  int columns = range(t, 0, 2) ? 1 << range(t, 2, 7) : (int)range(t, 3, 100);
+  say(t, "(%s)((%s)(", cuts[range(t, 0, 7)], cuts[range(t, 0, 7)]);
+  if (range(t, 0, 1))
+    say(t, "bytes["), index_of(t, depth, RANDOM_MASK_BYTES), say(t, "]");
+  else
+    expression(t, depth);
+  if (!(columns & (columns - 1)) && range(t, 0, 1))
+    say(t, " << %d) + ((", __builtin_ctz((unsigned)columns));
+  else
+    say(t, " * %d) + ((", columns);
+  expression(t, depth);
+  say(t, ") & %d))", (1 << (range(t, 0, 1) ? __builtin_ctz((unsigned)columns) : range(t, 0, 6))) - 1);
+}
+
 static void read(text *t, int depth) {
-  switch (range(t, 0, 3)) {
+  switch (range(t, 0, 5)) {
+  case 4:
+  case 5: /* larger than what a byte counts to */
+    say(t, "wide[fly_clamp("), row_and_column(t, depth), say(t, ", 0, %d)]", RANDOM_MASK_WIDE - 1);
+    break;
   case 0:
     say(t, "words["), index_of(t, depth, RANDOM_MASK_WORDS), say(t, "]");
     break;
@@ -89,11 +118,21 @@ static void read(text *t, int depth) {
   }
 }
 
+static const char *const comparisons[] = {"<", "<=", ">", ">=", "==", "!="};
+
+static void wide_condition(text *t) {
+  say(t, "((int)wide[fly_clamp("), row_and_column(t, 0), say(t, ", 0, %d)] ", RANDOM_MASK_WIDE - 1);
+  say(t, "%s %d)", comparisons[range(t, 0, 5)], (int)range(t, 0, 3));
+}
+
 static void condition(text *t, int depth) {
-  static const char *const comparisons[] = {"<", "<=", ">", ">=", "==", "!="};
   if (depth > 0 && range(t, 0, 3) == 0) {
     say(t, range(t, 0, 3) ? "(" : "!(");
     condition(t, depth - 1), say(t, range(t, 0, 1) ? " && " : " || "), condition(t, depth - 1), say(t, ")");
+    return;
+  }
+  if (range(t, 0, 5) == 0) {
+    wide_condition(t);
     return;
   }
   bool is_unsigned = range(t, 0, 5) == 0, real = !is_unsigned && range(t, 0, 20) == 0;
@@ -107,13 +146,24 @@ static void condition(text *t, int depth) {
 static void expression(text *t, int depth) {
   static const char *const operators[] = {"+", "-", "*", "&", "|", "^", "+", "-"};
   static const char *const types[] = {"int8_t", "uint8_t", "int16_t", "uint16_t", "unsigned", "int64_t"};
+  const char *narrow, *divisor;
   t->budget--;
+  if (depth > 0 && range(t, 0, 7) == 0) say(t, "(int)(%s)", narrow_types[range(t, 0, 3)]);
   if (depth <= 0 || t->budget < 0 || range(t, 0, 3) == 0) {
     leaf(t);
     return;
   }
   say(t, "(");
-  switch (range(t, 0, 9)) {
+  switch (range(t, 0, 11)) {
+  case 10: /* rounds down to a multiple, in some width */
+    narrow = narrow_types[range(t, 0, 3)], divisor = range(t, 0, 1)   ? "p3"
+                                                     : range(t, 0, 1) ? "(p2 | 1)"
+                                                                      : "((p0 & 31) | 1)";
+    say(t, "(int)(%s)((", narrow), expression(t, depth - 1), say(t, ") / %s * %s)", divisor, divisor);
+    break;
+  case 11:
+    say(t, "(int)"), row_and_column(t, depth - 2);
+    break;
   case 0:
     say(t, "(int)("), expression(t, depth - 1), say(t, range(t, 0, 1) ? ") / (((" : ") %% ((("),
         expression(t, depth - 1), say(t, ") & 15) + 1)");
@@ -205,7 +255,9 @@ static void statements(text *t, int depth) {
 void random_mask(test_random *random, char *out, size_t size) {
   text t = {.random = random, .at = out, .end = out + size, .budget = 60};
   say(&t, "#include <flymask/mask.h>\nFLY_PARAM(int, p0, 3);\nFLY_PARAM(int, p1, 40);\nFLY_BUFFER(int32_t, words, 1);\n"
-          "FLY_BUFFER(uint8_t, bytes, 1);\nFLY_BUFFER(int16_t, table, 2);\nstatic const int constants[16] = {");
+          "FLY_BUFFER(uint8_t, bytes, 1);\nFLY_BUFFER(int16_t, table, 2);\n"
+          "FLY_BUFFER(uint8_t, wide, 1);\nFLY_PARAM(uint8_t, p2, 7);\nFLY_PARAM(int8_t, p3, 100);\nstatic const int "
+          "constants[16] = {");
   for (int i = 0; i < 16; i++) say(&t, "%d, ", (int)range(&t, -9, 90));
   say(&t, "};\nstatic int helper(int q, int kv) {\nint b = 0, h = 1;\n(void)b, (void)h;\nreturn ");
   t.helper = true;
@@ -217,5 +269,10 @@ void random_mask(test_random *random, char *out, size_t size) {
   t.budget = 120;
   if (!simple) statements(&t, 3);
   t.budget = 30;
-  say(&t, "(void)x0, (void)x1, (void)x2;\nreturn "), condition(&t, 3), say(&t, ";\n}\n");
+  say(&t, "(void)x0, (void)x1, (void)x2;\nreturn ");
+  if (range(&t, 0, 3))
+    condition(&t, 3);
+  else
+    wide_condition(&t);
+  say(&t, ";\n}\n");
 }

@@ -82,8 +82,30 @@ static int32_t load_table(maker *m) {
   return put_k(m->p, FLYI_OP_LOAD, 32, index, 0);
 }
 
+/* The same in widths where product and sum wrap. */
+static int32_t load_wrapped(maker *m) {
+  int w = (int)range(m, 3, 9), wider = w + (int)range(m, 0, 3), columns = 1 << range(m, 1, w - 2);
+  int32_t row = put(m->p, FLYI_OP_UREM, w, of_width(m, w), constant(m, w, range(m, 1, (1 << (w - 1)) - 1)));
+  row = put(m->p, FLYI_OP_ADD, w, row, constant(m, w, range(m, 0, (1 << (w - 1)) - 1)));
+  if (range(m, 0, 1))
+    row = put(m->p, FLYI_OP_MUL, w, row, constant(m, w, columns));
+  else
+    row = put(m->p, FLYI_OP_SHL, w, row, constant(m, w, __builtin_ctz((unsigned)columns)));
+  int32_t column = put(m->p, FLYI_OP_AND, w, of_width(m, w), constant(m, w, columns - 1));
+  if (wider > w) {
+    row = put(m->p, range(m, 0, 1) ? FLYI_OP_ZEXT : FLYI_OP_SEXT, wider, row, 0);
+    column = put(m->p, FLYI_OP_ZEXT, wider, column, 0);
+  }
+  int32_t index = put(m->p, FLYI_OP_ZEXT, 64, put(m->p, FLYI_OP_ADD, wider, row, column), 0);
+  int32_t last = put(m->p, FLYI_OP_SUB, 64, put_k(m->p, FLYI_OP_COUNT, 64, 0, 0), constant(m, 64, 1));
+  index = put(m->p, FLYI_OP_SMAX, 64, put(m->p, FLYI_OP_SMIN, 64, index, last), constant(m, 64, 0));
+  return put_k(m->p, FLYI_OP_LOAD, 32, index, 0);
+}
+
 static int32_t outside(maker *m) {
-  switch (range(m, 0, 7)) {
+  switch (range(m, 0, 8)) {
+  case 8:
+    return load_wrapped(m);
   case 0:
     return put_k(m->p, FLYI_OP_PARAM, 32, 0, range(m, 0, 1));
   case 1:

@@ -1,0 +1,13 @@
+# Suites in which the library's heap is guarded (read last: they must exist). Sanitizers guard it in their own way.
+if(NOT FLYMASK_SANITIZE)
+  function(flymask_guard_heap name)
+    target_sources(test_${name} PRIVATE support/heap/guard_heap.c)
+    foreach(function flyi_alloc flyi_alloc_aligned flyi_grow realloc free)
+      target_link_options(test_${name} PRIVATE -Wl,--wrap=${function})
+    endforeach()
+  endfunction()
+  flymask_test(guard_heap)
+  foreach(name guard_heap semantics map_fuzz attention_masks)
+    flymask_guard_heap(${name})
+  endforeach()
+endif()
