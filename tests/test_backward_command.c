@@ -1,5 +1,7 @@
 /* Gradients end to end: masks from their sources, the command's files, real inputs. The carried sample is compared
  * with the float64 oracle; where FLYMASK_TEST_DATA names a larger set, with the gradients that come with it. */
+#include <jansson.h>
+
 #include "cli/npy.h"
 #include "command.h"
 #include "support/backward_case.h"
@@ -90,6 +92,33 @@ START_TEST(run_refuses_gradients_that_do_not_fit) {
                   r.code, r.err);
     command_free(&r);
   }
+}
+END_TEST
+
+static json_t *bench(const char *more) {
+  command_result r = command_run(NULL,
+                                 "bench sliding_window left=9 right=0 --lengths 300 --heads 4,2 --head-dim 48,32 "
+                                 "--dtype bf16 --threads 1 --json %s",
+                                 more);
+  ck_assert_msg(r.code == 0, "%s", r.err);
+  json_t *all = json_loads(r.out, 0, NULL);
+  ck_assert_ptr_nonnull(all);
+  command_free(&r);
+  return all;
+}
+
+START_TEST(bench_measures_the_backward_pass_where_asked) {
+  json_t *without = bench(""), *with = bench("--backward");
+  ck_assert_uint_eq(json_object_size(with), json_object_size(without) + 3);
+  double ms = json_number_value(json_object_get(with, "backward_ms"));
+  double rate = json_number_value(json_object_get(with, "backward_gflops"));
+  double flops = (6 * 48 + 4 * 32) * 4.0 * (300 * 10 - 45); /* the first nine queries see fewer */
+  ck_assert_double_gt(ms, 0);
+  ck_assert_double_eq_tol(rate * ms * 1e6 / flops, 1, 1e-6);
+  ck_assert_double_eq_tol(json_number_value(json_object_get(with, "backward_peak_ratio")) *
+                              json_number_value(json_object_get(with, "peak_gflops")) / rate,
+                          1, 1e-6);
+  json_decref(without), json_decref(with);
 }
 END_TEST
 
@@ -226,6 +255,7 @@ static Suite *suite(void) {
   tcase_add_checked_fixture(files, make_directory, command_remove_directory);
   tcase_add_loop_test(files, run_writes_the_gradients, 0, 2);
   tcase_add_test(files, run_refuses_gradients_that_do_not_fit);
+  tcase_add_test(files, bench_measures_the_backward_pass_where_asked);
   tcase_add_loop_test(data, the_carried_sample_agrees_with_the_oracle, 0, 3);
   tcase_add_test(larger, the_larger_set_agrees_with_its_gradients);
   suite_add_tcase(suite, files);

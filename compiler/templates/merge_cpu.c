@@ -12,9 +12,6 @@
 #include "block.h"
 
 typedef double vd __attribute__((ext_vector_type(W)));
-typedef vd vd_memory __attribute__((aligned(8), may_alias));
-
-enum { CHUNK = 256 /* channels at a time */ };
 
 static const double nothing = -__builtin_inf();
 
@@ -59,36 +56,36 @@ static double weigh(const flyi_merge_cpu *c, int r, double *weight) {
 
 /* ---- forward ----------------------------------------------------------------------------------------------------------- */
 
-INLINE void add_part(double *sum, double weight, const char *row, int first, int last, int type) {
-  for (int n = first; n < last; n += W, sum += W)
-    *(vd_memory *)sum += TO_DOUBLE(load_row(type, row, n, last)) * weight;
+INLINE vf load_any(int type, const char *row, int i, int count) {
+  switch (type) {
+  case FLY_F32: return load_row(FLY_F32, row, i, count);
+  case FLY_F16: return load_row(FLY_F16, row, i, count);
+  default: return load_row(FLY_BF16, row, i, count);
+  }
 }
 
-INLINE void store_part_of(const double *sum, char *row, int first, int last, int type) {
-  for (int n = first; n < last; n += W, sum += W) store_row(type, row, n, last, TO_SINGLE(*(const vd_memory *)sum));
+/* row[i]: of partial i, null where it has no weight. */
+INLINE void sum_rows(const flyi_merge_cpu *c, const double *weight, const char **row, char *out, int type) {
+  for (int n = 0; n < c->dim; n += W) {
+    vd sum = (vd)0.0;
+    for (int i = 0; i < c->count; i++)
+      if (row[i]) sum += TO_DOUBLE(load_any(c->partials[i].type, row[i], n, c->dim)) * weight[i];
+    store_row(type, out, n, c->dim, TO_SINGLE(sum));
+  }
 }
 
 static void forward_row(const flyi_merge_cpu *c, int r) {
-  double *weight = c->scratch, lse = weigh(c, r, weight), sum[CHUNK];
-  for (int first = 0; first < c->dim; first += CHUNK) {
-    int last = min(first + CHUNK, c->dim);
-    memset(sum, 0, sizeof sum[0] * round_up(last - first, W));
-    for (int i = 0; i < c->count; i++) {
-      const flyi_partial_cpu *p = &c->partials[i];
-      if (weight[i] == 0) continue;
-      const char *row = element(p->out, row_of(p, r), p->out_stride, p->type);
-      switch (p->type) {
-      case FLY_F32: add_part(sum, weight[i], row, first, last, FLY_F32); break;
-      case FLY_F16: add_part(sum, weight[i], row, first, last, FLY_F16); break;
-      default: add_part(sum, weight[i], row, first, last, FLY_BF16); break;
-      }
-    }
-    char *out = element(c->out, r, c->out_stride, c->type);
-    switch (c->type) {
-    case FLY_F32: store_part_of(sum, out, first, last, FLY_F32); break;
-    case FLY_F16: store_part_of(sum, out, first, last, FLY_F16); break;
-    default: store_part_of(sum, out, first, last, FLY_BF16); break;
-    }
+  double *weight = c->scratch, lse = weigh(c, r, weight);
+  const char **row = (const char **)(weight + c->count);
+  for (int i = 0; i < c->count; i++) {
+    const flyi_partial_cpu *p = &c->partials[i];
+    row[i] = weight[i] == 0 ? NULL : element(p->out, row_of(p, r), p->out_stride, p->type);
+  }
+  char *out = element(c->out, r, c->out_stride, c->type);
+  switch (c->type) {
+  case FLY_F32: sum_rows(c, weight, row, out, FLY_F32); break;
+  case FLY_F16: sum_rows(c, weight, row, out, FLY_F16); break;
+  default: sum_rows(c, weight, row, out, FLY_BF16); break;
   }
   if (c->lse) c->lse[r * c->lse_stride] = (float)lse;
 }
