@@ -15,7 +15,7 @@ bool mask(int b, int h, int q, int kv) {
   int at = fly_clamp(q, 0, fly_dim(tile, 2) - 1), bits_at = fly_clamp(q, 0, fly_dim(blocks, 2) - 1);
   int own = fly_at3(tile, fly_min(b, fly_dim(tile, 0) - 1), fly_min(h, fly_dim(tile, 1) - 1), at);
   uint64_t bits = fly_at3(blocks, fly_min(b, fly_dim(blocks, 0) - 1), fly_min(h, fly_dim(blocks, 1) - 1), bits_at);
-  int block = kv / size;
-  bool chosen = own == block / count && (bits >> (block % count) & 1) != 0;
-  return chosen && (!causal || kv <= fly_token_q(b, h, q) + offset);
+  int keys = size * count, first = own * keys, last = first + (keys - 1);
+  if (causal) last = fly_min(last, fly_token_q(b, h, q) + offset);
+  return first <= kv && kv <= last && (bits >> (kv / size % count) & 1) != 0;
 }

@@ -65,7 +65,7 @@ static void fill_plane(void *context, int64_t plane, int worker) {
       if (g->blocks) g->blocks[first + row] = x->bits[k];
     }
   }
-  for (int64_t row = rows; row < s->rows; row++) g->tile[first + row] = INT32_MAX;
+  for (int64_t row = rows; row < s->rows; row++) g->tile[first + row] = (int32_t)g->tiles; /* behind all keys */
 }
 
 static fly_status group_rows(grouping *g, const flyi_threads *threads, fly_error *error) {
@@ -217,7 +217,7 @@ void fly_selection_get_bitmap(const fly_selection *s, uint8_t *bitmap) {
   for (int64_t row = 0; row < s->batch * s->heads * s->rows; row++) {
     uint8_t *out = bitmap + (row / s->rows * s->len_q + s->query[row]) * s->key_blocks;
     uint64_t bits = s->tile_blocks > 1 ? blocks[row] : 1;
-    if (tile[row] == INT32_MAX) continue;
+    if ((int64_t)tile[row] * s->tile_blocks >= s->key_blocks) continue;
     for (; bits; bits &= bits - 1) out[(int64_t)tile[row] * s->tile_blocks + __builtin_ctzll(bits)] = 1;
   }
 }
