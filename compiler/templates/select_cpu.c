@@ -20,7 +20,7 @@ INLINE void mean_of(const flyi_mean_cpu *c, int type) {
     for (int64_t r = 0; r < c->count; r++) {
       const char *row = (const char *)c->rows + r * c->stride * element_size(type);
       for (int n = first; n < last; n += W)
-        *(vd_memory *)(sum + n - first) += __builtin_convertvector(load_row(type, row, n, last), vd);
+        *(vd_memory *)(sum + (n - first)) += __builtin_convertvector(load_row(type, row, n, last), vd);
     }
     for (int n = first; n < last; n++) c->out[n] = (float)(sum[n - first] / (double)c->count);
   }

@@ -67,6 +67,26 @@ static void draw_moba(scene *s) {
   draw_table(s, "selected", test_range(&s->random, 1, scene_end(s) + 2), columns, show_causal, 1, size);
 }
 
+/* Block by block of each row's tile, up to the row's token where that bounds it. */
+static void draw_selected_tiles(scene *s) {
+  int size = scene_int(s, "size", 1, 30), count = scene_int(s, "count", 1, 5), rows = test_range(&s->random, 1, s->len_q);
+  int causal = scene_int(s, "causal", 0, 1), offset = scene_int(s, "offset", -3, 3);
+  int batch = scene_chance(s, 50) ? 1 : s->batch, heads = scene_chance(s, 50) ? 1 : s->heads;
+  int32_t *tile = scene_buffer(s, "tile", FLY_I32, 3, (int64_t[]){batch, heads, rows});
+  uint64_t *blocks = scene_buffer(s, "blocks", FLY_U64, 3, (int64_t[]){batch, heads, rows});
+  for (int i = 0; i < batch * heads * rows; i++) tile[i] = test_range(&s->random, 0, 3), blocks[i] = test_next(&s->random);
+  for (int b = 0; b < s->batch; b++)
+    for (int h = 0; h < s->heads; h++)
+      for (int q = s->q_offset; q < s->q_offset + s->entry_q[b]; q++) {
+        int at = (scene_clamp(b, batch) * heads + scene_clamp(h, heads)) * rows + scene_clamp(q, rows);
+        int end = causal ? scene_token_q(s, b, h, q) + offset + 1 : INT32_MAX;
+        for (int i = 0; i < count; i++) {
+          int first = (tile[at] * count + i) * size, last = first + size < end ? first + size : end;
+          if (blocks[at] >> i & 1 && first < last) scene_show_rectangle(s, b, h, q, q + 1, first, last);
+        }
+      }
+}
+
 /* A dense matrix of blocks, filled pattern by pattern. */
 static void draw_bigbird(scene *s) {
   enum { MOST = 12 };
@@ -145,6 +165,7 @@ const library_mask library_blocks[] = {
     {"block_sparse", draw_block_sparse, true},
     {"block_selected", draw_block_selected, true},
     {"moba", draw_moba, true},
+    {"selected_tiles", draw_selected_tiles, true},
     {"bigbird", draw_bigbird, true},
     {"batchify", draw_batchify, false},
     {"block_diffusion", draw_block_diffusion, false},
