@@ -1,10 +1,13 @@
-/* mechanisms.c: what Stochastic Attention, gated SA + SWA and MoBA cost beside the plain windows of as many keys, forward and backward, and
- * a permutation of a million rows. One row a comparison; times are medians of runs in turn, so that all meet the same machine; with
- * one thread they are the processor's, which other work on the machine disturbs less.
+/* mechanisms.c: what Stochastic Attention, gated SA + SWA and MoBA cost beside the plain windows of as many keys,
+ * forward and backward, and a permutation of a million rows. One row a comparison; times are medians of runs in turn,
+ * so that all meet the same machine; with one thread they are the processor's, which other work on the machine disturbs
+ * less.
  *
- * Usage: bench_mechanisms [permutation|sa|gated|moba]... [n=TOKENS] [heads=H] [kv_heads=H] [dim=D] [block=B] [top=K]
+ * Usage: bench_mechanisms [permutation|sa|gated|moba|linear]... [n=TOKENS] [heads=H] [kv_heads=H] [dim=D] [block=B]
+ * [top=K]
  *        [threads=N]   (default: all) */
 #include <flymask/flymask.h>
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +27,7 @@ static void check(fly_status status) {
   exit(1);
 }
 
-/* ---- things ------------------------------------------------------------------------------------------------------------ */
+/* ---- things ------------------------------------------------------------------------------------------------------ */
 
 static fly_mask *baked_mask(const char *name, const fly_arg *bake, int count) {
   char path[512];
@@ -45,7 +48,9 @@ static fly_kernel *kernel_of(fly_mask *mask) {
 }
 
 static fly_tensor tensor(int64_t h, int64_t d) {
-  float *data = aligned_alloc(64, (size_t)(h * n * d * 4 + 63) / 64 * 64);
+  size_t bytes = ((size_t)(h * n * d * 4) + (2 << 20) - 1) / (2 << 20) * (2 << 20);
+  float *data = aligned_alloc(2 << 20, bytes);
+  madvise(data, bytes, MADV_HUGEPAGE);
   static uint64_t state = 88172645463325252;
   for (int64_t i = 0; i < h * n * d; i++) {
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
@@ -80,15 +85,15 @@ static fly_attention sa_call(const fly_attention *base, int left, int right, fly
   fly_attention c = *base;
   fly_mask *mask = mask_of("stochastic");
   fly_sa *sa;
-  fly_sa_desc d = {FLY_INIT(fly_sa_desc), .left = left, .right = right, .causal = causal, .batch = 1, .heads = heads, .length = n,
-                   .seed = 1};
+  fly_sa_desc d = {FLY_INIT(fly_sa_desc), .left = left, .right = right, .causal = causal, .batch = 1,
+                   .heads = heads,        .length = n,  .seed = 1};
   check(fly_sa_create(mask, &d, &sa, &error));
   check(fly_sa_apply(sa, &c, &error));
   c.kernel = kernel_of(mask);
   return c;
 }
 
-/* ---- timing ------------------------------------------------------------------------------------------------------------ */
+/* ---- timing ------------------------------------------------------------------------------------------------------ */
 
 static double now(void) {
   struct timespec t;
@@ -131,7 +136,7 @@ static void race(contender *all, int count) {
 static void forward(void *context) { check(fly_attention_forward(context, &error)); }
 static void backward(void *context) { check(fly_attention_backward(context, &error)); }
 
-/* ---- comparisons --------------------------------------------------------------------------------------------------------- */
+/* ---- comparisons ------------------------------------------------------------------------------------------------- */
 
 static void draw(void *context) { check(fly_permutation(1000000, 1, 0, 0, 0, context, &error)); }
 
@@ -164,16 +169,27 @@ static void bench_gated(void) {
   fly_attention base = base_call(), window = window_call(&base, 255, 0), sa = sa_call(&base, 128, 128, FLY_SA_BY_TOKEN);
   fly_tensor x = tensor(1, heads * dim), d_x = tensor(1, heads * dim);
   window.out = tensor(heads, dim), window.lse = tensor(heads, 1);
-  fly_gated_part given[2] = {{.attention = sa}, {.attention = window}}, projected[2] = {{.attention = sa}, {.attention = window}};
+  fly_gated_part given[2] = {{.attention = sa}, {.attention = window}},
+                 projected[2] = {{.attention = sa}, {.attention = window}};
   for (int i = 0; i < 2; i++) {
     given[i].gate = (fly_gate){.logits = tensor(heads, 1), .d_logits = tensor(heads, 1)};
-    fly_tensor weight = tensor(1, heads * heads * dim / n + heads * dim), d_weight = tensor(1, heads * heads * dim / n + heads * dim);
+    fly_tensor weight = tensor(1, heads * heads * dim / n + heads * dim),
+               d_weight = tensor(1, heads * heads * dim / n + heads * dim);
     weight = fly_tensor_dense(weight.data, FLY_F32, 1, heads, 1, heads * dim);
     d_weight = fly_tensor_dense(d_weight.data, FLY_F32, 1, heads, 1, heads * dim);
     projected[i].gate = (fly_gate){.weight = weight, .d_weight = d_weight};
   }
-  fly_gated_call a = {FLY_INIT(fly_gated_call), .parts = given, .count = 2, .q = base.q, .k = base.k, .v = base.v,
-                      .out = tensor(heads, dim), .d_out = base.d_out, .d_q = base.d_q, .d_k = base.d_k, .d_v = base.d_v,
+  fly_gated_call a = {FLY_INIT(fly_gated_call),
+                      .parts = given,
+                      .count = 2,
+                      .q = base.q,
+                      .k = base.k,
+                      .v = base.v,
+                      .out = tensor(heads, dim),
+                      .d_out = base.d_out,
+                      .d_q = base.d_q,
+                      .d_k = base.d_k,
+                      .d_v = base.d_v,
                       .threads = threads};
   fly_gated_call b = a;
   b.parts = projected, b.x = x, b.d_x = d_x;
@@ -232,7 +248,8 @@ static void bench_moba(void) {
   m.call.kernel = kernel_of(m.mask);
   size_t bytes[2];
   moba_run first = m;
-  first.desc = (fly_moba_desc){FLY_INIT(fly_moba_desc), .block = (int)block, .top = (int)top, .q = base.q, .k = base.k, .threads = threads};
+  first.desc = (fly_moba_desc){FLY_INIT(fly_moba_desc), .block = (int)block, .top = (int)top, .q = base.q, .k = base.k,
+                               .threads = threads};
   moba_select(&first);
   check(fly_selection_workspace(first.selection, &m.call, &bytes[0], &error));
   check(fly_selection_backward_workspace(first.selection, &m.call, &bytes[1], &error));
@@ -240,7 +257,8 @@ static void bench_moba(void) {
   check(fly_attention_workspace(&window, &bytes[0], &error));
   check(fly_attention_backward_workspace(&window, &bytes[1], &error));
   keep_workspace(&window, bytes[0] > bytes[1] ? bytes[0] : bytes[1]);
-  m.desc = (fly_moba_desc){FLY_INIT(fly_moba_desc), .block = (int)block, .top = (int)top, .q = base.q, .k = base.k, .threads = threads};
+  m.desc = (fly_moba_desc){FLY_INIT(fly_moba_desc), .block = (int)block, .top = (int)top, .q = base.q, .k = base.k,
+                           .threads = threads};
   printf("  blocks of %lld keys, %lld of them\n", (long long)block, (long long)top);
   contender f[] = {{.name = "causal window of k B keys, forward", .run = forward, .context = &window},
                    {.name = "MoBA, its gate and grouping", .run = moba_select, .context = &m},
@@ -254,19 +272,53 @@ static void bench_moba(void) {
   printf("  MoBA / window %.3f\n", b[1].median / b[0].median);
 }
 
-/* ---- the command ----------------------------------------------------------------------------------------------------------- */
+static void free_call(fly_attention *c) {
+  fly_tensor *all[] = {&c->q, &c->k, &c->v, &c->out, &c->lse, &c->d_out, &c->d_q, &c->d_k, &c->d_v};
+  for (int i = 0; i < 9; i++) free(all[i]->data);
+}
+
+/* SA at growing lengths, one head. */
+static void bench_linear(void) {
+  static const int64_t lengths[] = {8192, 32768, 131072, 524288, 1048576};
+  int64_t was = n, heads_were = heads;
+  heads = kv_heads = 1;
+  for (int i = 0; i < 5; i++) {
+    n = lengths[i];
+    fly_attention base = base_call(), sa = sa_call(&base, 128, 128, FLY_SA_BY_TOKEN);
+    size_t bytes[2];
+    check(fly_attention_workspace(&sa, &bytes[0], &error));
+    check(fly_attention_backward_workspace(&sa, &bytes[1], &error));
+    keep_workspace(&sa, bytes[0] > bytes[1] ? bytes[0] : bytes[1]);
+    contender all[] = {{.name = "SA 128 + 128, causal by token, forward", .run = forward, .context = &sa},
+                       {.name = "SA 128 + 128, causal by token, backward", .run = backward, .context = &sa}};
+    printf("  %lld tokens, workspace %.1f MiB\n", (long long)n, (double)sa.workspace_size / (1 << 20));
+    race(all, 2);
+    printf("  ns a token: forward %.0f, backward %.0f\n", all[0].median * 1e6 / (double)n,
+           all[1].median * 1e6 / (double)n);
+    free(sa.workspace);
+    free_call(&base);
+  }
+  n = was, heads = kv_heads = heads_were;
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------------- */
 
 static const struct {
   const char *name;
   void (*run)(void);
-} benches[] = {{"permutation", bench_permutation}, {"sa", bench_sa}, {"gated", bench_gated}, {"moba", bench_moba}};
+} benches[] = {{"permutation", bench_permutation},
+               {"sa", bench_sa},
+               {"gated", bench_gated},
+               {"moba", bench_moba},
+               {"linear", bench_linear}};
 enum { BENCHES = sizeof benches / sizeof *benches };
 
 static bool take_number(const char *argument) {
   const struct {
     const char *name;
     int64_t *value;
-  } numbers[] = {{"n=", &n}, {"heads=", &heads}, {"kv_heads=", &kv_heads}, {"dim=", &dim}, {"block=", &block}, {"top=", &top}};
+  } numbers[] = {{"n=", &n},     {"heads=", &heads}, {"kv_heads=", &kv_heads},
+                 {"dim=", &dim}, {"block=", &block}, {"top=", &top}};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
     if (strncmp(argument, numbers[i].name, strlen(numbers[i].name)) == 0)
       return *numbers[i].value = atoll(argument + strlen(numbers[i].name)), true;
@@ -282,6 +334,9 @@ int main(int argc, char **argv) {
       if (strcmp(argv[i], benches[k].name) == 0) known = any = wanted[k] = true;
     if (!known) return fprintf(stderr, "%s: %s?\n", argv[0], argv[i]), 2;
   }
+  /* As in a program that has run for a while: freed memory stays with the process. */
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 256 << 20);
   printf("n = %lld, %lld heads, %lld key/value heads, D = %lld, f32, %d thread%s\n", (long long)n, (long long)heads,
          (long long)kv_heads, (long long)dim, threads, threads == 1 ? "" : "s");
   for (int k = 0; k < BENCHES; k++)

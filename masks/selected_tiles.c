@@ -1,4 +1,4 @@
-/* selected_tiles: each row of the call sees selected blocks of one tile of keys; a query that sees several is several rows.
+/* selected_tiles: each row sees selected blocks of one tile of keys; a query that sees several tiles is several rows.
  * Convention: queries grouped by what they selected (MoBA, arXiv 2502.13189, and the like): row maps repeat them, and
  * their partial outputs merge. A tile is `count` blocks, at most 64, of `size` keys. tile: int32 [batch or 1, heads or
  * 1, rows]; blocks: uint64, likewise, bit i is block i of the row's tile. causal: no key behind token + offset. */

@@ -1,7 +1,6 @@
 /* attention.c: the forward call. Checks it, builds its map where none is given, then runs phases of three parallel
  * steps: which keys are needed and in which order to work; packing them; the attention of up to 128 queries at a
  * time. Steps share nothing but the workspace, and an item's result does not depend on who computes it. */
-#include <stdlib.h>
 
 #include "call.h"
 
@@ -85,14 +84,38 @@ typedef struct phase {
   int64_t groups;
 } phase;
 
+/* Where an item's queries are. */
+typedef struct place {
+  int64_t g, h, query; /* group of the phase, query head, row of the entry */
+  flyi_group group;
+} place;
+
+static place place_of(const phase *p, int64_t item) {
+  const flyi_schedule *s = p->schedule;
+  int64_t g = group_of_item(s, p->groups, item);
+  flyi_group group = flyi_schedule_of(s, s->first + g);
+  flyi_item at = s->items[g * s->group_heads * s->query_blocks + item - s->item_start[g]];
+  return (place){g, group.h + at.head, at.index * s->item_queries, group};
+}
+
+/* Items are taken in turn: the queries that this worker most likely takes next. */
+static void place_next(const phase *p, int64_t item, flyi_forward_cpu *f) {
+  const flyi_schedule *s = p->schedule;
+  item += s->workers;
+  if (item >= s->item_start[p->groups]) return;
+  place next = place_of(p, item);
+  flyi_forward_cpu of_next;
+  place_queries(s, next.group.b, next.h, next.query, &of_next);
+  f->next_q = of_next.q, f->next_rows = of_next.q_rows, f->next_count = of_next.count;
+}
+
 static void attend(void *context, int64_t item, int worker) {
   const phase *p = context;
   const flyi_schedule *s = p->schedule;
   const fly_attention *c = &s->call->c;
-  int64_t g = group_of_item(s, p->groups, item);
-  flyi_group group = flyi_schedule_of(s, s->first + g);
-  flyi_item at = s->items[g * s->group_heads * s->query_blocks + item - s->item_start[g]];
-  int64_t h = group.h + at.head, query = at.index * s->item_queries;
+  place at = place_of(p, item);
+  flyi_group group = at.group;
+  int64_t g = at.g, h = at.h, query = at.query;
   int64_t key_row = flyi_start_of(c->geometry.cu_seqlens_kv, group.b);
   flyi_forward_cpu f = {
       .type = c->q.type,
@@ -112,6 +135,7 @@ static void attend(void *context, int64_t item, int worker) {
       .scratch = s->scratch + worker * s->scratch_bytes,
   };
   place_queries(s, group.b, h, query, &f);
+  place_next(p, item, &f);
   f.run_count = flyi_schedule_runs(s, group.b, h, query, &f.runs);
   s->code->forward(&f);
   if (s->after) {
@@ -154,7 +178,7 @@ fly_status flyi_attention_forward(const fly_attention *attention, const flyi_aft
   if (!call.c.map && (status = flyi_call_map(&call, &map, error))) goto done;
   flyi_schedule_use_map(&s, map ? map : call.c.map);
   workspace = call.c.workspace;
-  if (!workspace && !(workspace = memory = flyi_alloc_aligned(s.bytes))) {
+  if (!workspace && !(workspace = memory = flyi_workspace_take(s.bytes))) {
     status = flyi_no_memory(error);
     goto done;
   }
@@ -162,7 +186,7 @@ fly_status flyi_attention_forward(const fly_attention *attention, const flyi_aft
   for (s.first = 0; s.first < s.groups; s.first += s.phase_groups)
     run_phase(&s, flyi_min64(s.phase_groups, s.groups - s.first));
 done:
-  free(memory);
+  flyi_workspace_give(memory);
   fly_map_release(&map);
   return status;
 }

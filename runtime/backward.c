@@ -14,7 +14,6 @@
  * for queries, groups * n * (4 (D + DV) + 8) for keys, and both add 8 bytes for each row of their tensors; so does a
  * tensor with rows that the call does not read. A phase has as many groups as fit in 16 MiB a worker, and at least one
  * for each worker. */
-#include <stdlib.h>
 
 #include "backward.h"
 
@@ -120,14 +119,14 @@ fly_status fly_attention_backward(const fly_attention *attention, fly_error *err
   /* The transposed order is a cache of the map, behind an atomic pointer. */
   if ((status = flyi_map_transpose((fly_map *)b.map, &b.threads, error))) goto done;
   workspace = call.c.workspace;
-  if (!workspace && !(workspace = memory = flyi_alloc_aligned(b.bytes))) {
+  if (!workspace && !(workspace = memory = flyi_workspace_take(b.bytes))) {
     status = flyi_no_memory(error);
     goto done;
   }
   place(&b, workspace);
   run(&b);
 done:
-  free(memory);
+  flyi_workspace_give(memory);
   fly_map_release(&map);
   return status;
 }

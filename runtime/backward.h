@@ -14,8 +14,8 @@ fly_status flyi_backward_check(const fly_attention *call, flyi_call *out, fly_er
 /* The queries' or the keys' side of a call: where gradients of its rows go. */
 typedef struct flyi_side {
   bool queries;
-  bool repeats; /* some row of the tensor is several rows of the call: gradients wait in `sums` until all are there */
-  bool sweeps;  /* rows are left to look at in the end: repeated ones, or such that the call does not read */
+  bool repeats;   /* some row of the tensor is several rows of the call: gradients wait in `sums` until all are there */
+  bool sweeps;    /* rows are left to look at in the end: repeated ones, or such that the call does not read */
   int64_t rows;   /* of the tensor */
   int64_t blocks; /* of 64 rows, of the longest entry */
   int count;      /* tensors of gradients: dQ, or dK and dV */
@@ -66,6 +66,29 @@ typedef struct flyi_backward {
   char *scratch;              /* [workers] */
 } flyi_backward;
 
+/* ---- rows that are needed soon (backward_fetch.c) ---------------------------------------------------------------- */
+
+enum { FLYI_FETCH_PARTS = 16, FLYI_FETCH_ROWS = 192 /* with a block of pairs */ };
+
+typedef struct flyi_fetch {
+  struct {
+    const char *plane;
+    const int32_t *rows;
+    int64_t step;
+    int count, bytes;
+  } part[FLYI_FETCH_PARTS];
+  int first, last;
+  const char *row[FLYI_FETCH_ROWS];
+} flyi_fetch;
+
+/* `count` rows of a plane, from `row` or as `rows` says. More than there is room for is forgotten. */
+void flyi_fetch_add(flyi_fetch *f, const fly_tensor *t, int64_t b, int64_t h, int64_t row, const int32_t *rows,
+                    int count);
+/* 64 rows of `width` floats; null: none. */
+void flyi_fetch_add_block(flyi_fetch *f, const float *rows, int width);
+/* Gives the next ones to a block of pairs, which asks for them while it is computed. */
+void flyi_fetch_give(flyi_fetch *f, flyi_backward_cpu *pairs);
+
 /* ---- blocks of queries (backward_queries.c) ---------------------------------------------------------------------- */
 
 /* 64 queries of a head of a group. */
@@ -83,7 +106,7 @@ flyi_queries flyi_queries_at(const flyi_backward *b, int64_t g, flyi_group group
 void flyi_queries_begin(void *backward, int64_t item, int worker);
 int64_t flyi_queries_items(const flyi_backward *b);
 /* Tile `tile` meets the queries: when this returns they are ready. */
-void flyi_queries_open(const flyi_backward *b, flyi_queries *x, int tile);
+void flyi_queries_open(const flyi_backward *b, flyi_queries *x, int tile, flyi_fetch *fetch);
 /* Adds the tile's part of dQ, `count` blocks of pairs, in its turn. */
 void flyi_queries_add(const flyi_backward *b, const flyi_queries *x, int tile, const flyi_backward_cpu *pairs,
                       int count);

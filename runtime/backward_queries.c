@@ -115,16 +115,17 @@ static void pack(const flyi_backward *b, const flyi_queries *x) {
   b->special[x->slot] = b->code->pack_queries(&p) != 0;
 }
 
-/* The rows of the block behind, which this worker may have to make ready soon, on their way to its cache. */
-static void prefetch_next(const flyi_backward *b, const flyi_queries *x) {
+/* The rows of the block behind, which this worker may have to make ready soon. */
+static void fetch_next(const flyi_backward *b, const flyi_queries *x, flyi_fetch *fetch) {
   const fly_attention *c = &b->call->c;
   int64_t row = x->row + FLYI_BLOCK, first_row = x->first_row + FLYI_BLOCK;
   int count = (int)flyi_min64(flyi_len_q(&c->geometry, x->group.b) - row, FLYI_BLOCK);
   const int32_t *rows = flyi_map_rows(&c->geometry.q_rows, x->group.b, x->h, first_row);
   const int32_t *out_rows = flyi_map_rows(&c->out_rows, x->group.b, x->h, first_row);
-  flyi_prefetch_rows(&c->q, x->group.b, x->h, first_row, rows, count);
-  flyi_prefetch_rows(&c->out, x->group.b, x->h, first_row, out_rows, count);
-  flyi_prefetch_rows(&c->d_out, x->group.b, x->h, first_row, out_rows, count);
+  flyi_fetch_add(fetch, &c->q, x->group.b, x->h, first_row, rows, count);
+  flyi_fetch_add(fetch, &c->out, x->group.b, x->h, first_row, out_rows, count);
+  flyi_fetch_add(fetch, &c->d_out, x->group.b, x->h, first_row, out_rows, count);
+  if (b->d_q_in_place) flyi_fetch_add(fetch, &c->d_q, x->group.b, x->h, first_row, NULL, count);
 }
 
 static void pause_a_while(int spins) {
@@ -134,11 +135,11 @@ static void pause_a_while(int spins) {
     __builtin_ia32_pause();
 }
 
-void flyi_queries_open(const flyi_backward *b, flyi_queries *x, int tile) {
+void flyi_queries_open(const flyi_backward *b, flyi_queries *x, int tile, flyi_fetch *fetch) {
   atomic_int *turn = &b->turn[x->slot];
   x->first = next_tile(b, x, 0) == tile;
   if (x->first) {
-    prefetch_next(b, x);
+    fetch_next(b, x, fetch);
     pack(b, x);
     atomic_store_explicit(turn, tile, memory_order_release);
   }

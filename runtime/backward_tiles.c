@@ -12,6 +12,8 @@
 
 #include "backward.h"
 
+enum { CACHE_BYTES = 768 << 10 /* of a core's second-level cache, for queries */ };
+
 /* A block of 64 keys of the tile, and how far its row of the transposed map has been walked. */
 typedef struct key_block {
   const fly_run *run, *end;
@@ -29,7 +31,9 @@ typedef struct tile {
   int64_t g, index; /* group of the phase, tile of keys */
   int count;
   bool packed;
+  bool far; /* the queries of a head do not stay in the cache until the next tile */
   key_block block[FLYI_TILE_BLOCKS];
+  flyi_fetch fetch;
 } tile;
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
@@ -99,16 +103,22 @@ static void pack_block(const flyi_backward *b, flyi_group group, key_block *x) {
   x->special = b->code->pack_keys(&p) != 0;
 }
 
-/* The rows of the tile that this worker may take next, on their way to the cache. */
-static void prefetch_next(const flyi_backward *b, int64_t item) {
+/* The rows of the tile's own gradients, and of the tile that this worker may take next. */
+static void fetch_tile(const flyi_backward *b, int64_t item, const tile *own, flyi_fetch *fetch) {
   const fly_attention *c = &b->call->c;
-  tile t;
-  if (item >= b->phase * b->key_tiles || !locate(b, item, &t)) return;
-  for (int i = 0; i < t.count; i++) {
-    const key_block *x = &t.block[i];
-    const int32_t *rows = flyi_map_rows(&c->geometry.kv_rows, t.group.b, t.group.h, x->first_row);
-    flyi_prefetch_rows(&c->k, t.group.b, t.group.kv_head, x->first_row, rows, x->count);
-    flyi_prefetch_rows(&c->v, t.group.b, t.group.kv_head, x->first_row, rows, x->count);
+  tile next;
+  bool more = item < b->phase * b->key_tiles && locate(b, item, &next);
+  for (int i = 0; more && i < next.count; i++) {
+    const key_block *x = &next.block[i];
+    const int32_t *rows = flyi_map_rows(&c->geometry.kv_rows, next.group.b, next.group.h, x->first_row);
+    flyi_fetch_add(fetch, &c->k, next.group.b, next.group.kv_head, x->first_row, rows, x->count);
+    flyi_fetch_add(fetch, &c->v, next.group.b, next.group.kv_head, x->first_row, rows, x->count);
+  }
+  for (int i = 0; !b->keys.repeats && i < own->count; i++) {
+    const key_block *x = &own->block[i];
+    const int32_t *rows = flyi_map_rows(&c->geometry.kv_rows, own->group.b, own->group.h, x->first_row);
+    flyi_fetch_add(fetch, &c->d_k, own->group.b, own->group.kv_head, x->first_row, rows, x->count);
+    flyi_fetch_add(fetch, &c->d_v, own->group.b, own->group.kv_head, x->first_row, rows, x->count);
   }
 }
 
@@ -126,7 +136,7 @@ static void take_queries(tile *t, int64_t head, int64_t block) {
   const fly_attention *c = &b->call->c;
   flyi_backward_cpu pairs[FLYI_TILE_BLOCKS];
   flyi_queries x = flyi_queries_at(b, t->g, t->group, head, block);
-  flyi_queries_open(b, &x, (int)t->index);
+  flyi_queries_open(b, &x, (int)t->index, &t->fetch);
   int count = 0;
   for (int i = 0; i < t->count; i++) {
     key_block *keys = &t->block[i];
@@ -160,20 +170,33 @@ static void take_queries(tile *t, int64_t head, int64_t block) {
         .args = b->map->args,
         .scratch = keys->work,
     };
+    flyi_fetch_give(&t->fetch, &pairs[count]);
     b->code->block(&pairs[count++]);
   }
   flyi_queries_add(b, &x, (int)t->index, pairs, count);
 }
 
+/* Q, dO and dQ of the next block of queries, where they are not in the cache since the last tile. */
+static void fetch_queries(tile *t, int64_t head, int64_t block) {
+  const flyi_backward *b = t->b;
+  if (!t->far || block >= flyi_blocks(flyi_len_q(&b->call->c.geometry, t->group.b))) return;
+  flyi_queries x = flyi_queries_at(b, t->g, t->group, head, block);
+  flyi_fetch_add_block(&t->fetch, x.q, b->k_width);
+  flyi_fetch_add_block(&t->fetch, x.d_out, b->v_width);
+  flyi_fetch_add_block(&t->fetch, x.d_q, b->k_width);
+}
+
 static void take_head(tile *t, int64_t head) {
   const flyi_backward *b = t->b;
-  int64_t blocks = flyi_blocks(flyi_len_q(&b->call->c.geometry, t->group.b));
+  int64_t blocks = flyi_blocks(flyi_len_q(&b->call->c.geometry, t->group.b)), tiles = 0;
   for (int i = 0; i < t->count; i++) {
     key_block *x = &t->block[i];
     int64_t row = x->row / b->map->info.tile_kv;
     int64_t count = fly_map_row(b->map, FLY_BY_KEY, t->group.b, t->group.h + head, row, &x->run);
     x->end = x->run + (count > 0 ? count : 0);
+    for (const fly_run *run = x->run; i == 0 && run < x->end; run++) tiles += run->count;
   }
+  t->far = tiles * b->map->info.tile_q * (2 * b->k_width + b->v_width) * 4 > CACHE_BYTES;
   for (int64_t block = 0;; block++) {
     int64_t next = INT64_MAX;
     for (int i = 0; i < t->count; i++) next = flyi_min64(next, next_queries(b, &t->block[i], block));
@@ -181,6 +204,7 @@ static void take_head(tile *t, int64_t head) {
     block = next;
     for (int i = 0; !t->packed && i < t->count; i++) pack_block(b, t->group, &t->block[i]);
     t->packed = true;
+    fetch_queries(t, head, block + 1);
     take_queries(t, head, block);
   }
 }
@@ -194,7 +218,7 @@ void flyi_backward_tile(void *context, int64_t item, int worker) {
     memset(t.block[i].d_k, 0, sizeof(float) * FLYI_BLOCK * b->k_width);
     memset(t.block[i].d_v, 0, sizeof(float) * FLYI_BLOCK * b->v_width);
   }
-  prefetch_next(b, item + b->workers);
+  fetch_tile(b, item + b->workers, &t, &t.fetch);
   for (int64_t head = 0; head < b->group_heads; head++) take_head(&t, head);
   for (int i = 0; i < t.count; i++) {
     const key_block *x = &t.block[i];

@@ -56,22 +56,29 @@ fly_status fly_buffer_create(fly_type type, int rank, const int64_t *shape, cons
   fly_status status = check_shape(type, rank, shape, &count, error);
   if (status) return status;
   if (count && !data) return flyi_fail(error, FLY_ERROR_ARGUMENT, "data is NULL");
-  fly_buffer *buffer = flyi_alloc(1, sizeof *buffer);
-  if (!buffer) return flyi_no_memory(error);
   size_t bytes = count * fly_type_size(type);
+  void *copy = flyi_alloc(bytes + 8, 1);
+  if (!copy) return flyi_no_memory(error);
+  if (bytes) memcpy(copy, data, bytes);
+  return flyi_buffer_take(type, rank, shape, copy, out, error);
+}
+
+fly_status flyi_buffer_take(fly_type type, int rank, const int64_t *shape, void *data, fly_buffer **out, fly_error *error) {
+  *out = NULL;
+  fly_buffer *buffer = flyi_alloc(1, sizeof *buffer);
+  if (!buffer) {
+    free(data);
+    return flyi_no_memory(error);
+  }
   buffer->references = 1;
   buffer->type = type;
   buffer->rank = rank;
-  buffer->count = count;
+  buffer->count = 1;
+  for (int i = 0; i < rank; i++) buffer->count *= shape[i];
   for (int i = 0; i < 4; i++) buffer->shape[i] = i < rank ? shape[i] : 1;
-  buffer->data = flyi_alloc(bytes + 8, 1);
-  if (!buffer->data) {
-    free(buffer);
-    return flyi_no_memory(error);
-  }
-  if (bytes) memcpy(buffer->data, data, bytes);
+  buffer->data = data;
   if (type == FLY_BOOL) /* a byte other than 0 and 1 would be no value of C's bool */
-    for (int64_t i = 0; i < count; i++) ((uint8_t *)buffer->data)[i] = ((uint8_t *)buffer->data)[i] != 0;
+    for (int64_t i = 0; i < buffer->count; i++) ((uint8_t *)data)[i] = ((uint8_t *)data)[i] != 0;
   buffer->hash = hash_buffer(buffer);
   *out = buffer;
   return FLY_OK;

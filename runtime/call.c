@@ -17,13 +17,6 @@ const int32_t *flyi_map_rows(const fly_row_map *map, int64_t b, int64_t h, int64
   return map->rows ? map->rows + b * map->stride_batch + h * map->stride_head + row : NULL;
 }
 
-void flyi_prefetch_rows(const fly_tensor *t, int64_t b, int64_t h, int64_t row, const int32_t *rows, int64_t count) {
-  const char *plane = flyi_plane_row(t, b, h, rows ? 0 : row);
-  int64_t size = (int64_t)fly_type_size(t->type), bytes = t->shape[3] * size, step = t->stride[2] * size;
-  for (int64_t i = 0; i < count; i++)
-    for (int64_t d = 0; d < bytes; d += 64) __builtin_prefetch(plane + (rows ? rows[i] : i) * step + d, 0, 2);
-}
-
 int64_t flyi_rows_of(const fly_geometry *g, bool queries) {
   if (queries) return g->cu_seqlens_q ? g->cu_seqlens_q[g->batch] : g->len_q;
   return g->cu_seqlens_kv ? g->cu_seqlens_kv[g->batch] : g->len_kv;
@@ -90,6 +83,33 @@ fly_status flyi_workspace_check(const fly_attention *c, int64_t need, fly_error 
     return flyi_fail(error, FLY_ERROR_ARGUMENT, "workspace_size is %zu: the call needs %zu bytes", c->workspace_size,
                      (size_t)need);
   return FLY_OK;
+}
+
+/* Fresh pages cost up to a tenth of a call: one workspace waits for the next call, whichever thread makes it. */
+enum { KEPT_BYTES = 64 << 20 /* at most */, HEAD_BYTES = 64 };
+
+static _Atomic(char *) kept; /* begins with its size */
+
+void *flyi_workspace_take(size_t bytes) {
+  size_t size = 0;
+  char *memory = atomic_exchange(&kept, NULL);
+  if (memory) memcpy(&size, memory, sizeof size);
+  if (size < bytes) {
+    free(memory);
+    size = bytes;
+    memory = bytes > SIZE_MAX - HEAD_BYTES ? NULL : flyi_alloc_aligned(bytes + HEAD_BYTES);
+    if (!memory) return NULL;
+    memcpy(memory, &size, sizeof size);
+  }
+  return memory + HEAD_BYTES;
+}
+
+void flyi_workspace_give(void *workspace) {
+  size_t size;
+  if (!workspace) return;
+  char *memory = (char *)workspace - HEAD_BYTES;
+  memcpy(&size, memory, sizeof size);
+  free(size > KEPT_BYTES ? memory : atomic_exchange(&kept, memory));
 }
 
 fly_status flyi_call_map(const flyi_call *call, fly_map **out, fly_error *error) {

@@ -11,8 +11,9 @@ const flyi_forward_code *flyi_forward_code_of(flyi_isa isa);
 
 /* ---- a checked call (check_call.c, check_tensors.c) -------------------------------------------------------------- */
 
-/* The caller's struct, complete: geometry filled in from the tensors, scale and out_rows set. Row maps have a stride of 0
- * over a batch or heads of 1; in a ragged batch, whose tensors are packed into one entry, the tensors' batch strides are 0. */
+/* The caller's struct, complete: geometry filled in from the tensors, scale and out_rows set. Row maps have a stride of
+ * 0 over a batch or heads of 1; in a ragged batch, whose tensors are packed into one entry, the tensors' batch strides
+ * are 0. */
 typedef struct flyi_call {
   fly_attention c;
   flyi_domain domain;
@@ -39,8 +40,6 @@ static inline int64_t flyi_start_of(const int32_t *cu, int64_t b) { return cu ? 
 /* Row `row` of a plane of a tensor; the entries of a row map from `row` on, null where it is the identity. */
 char *flyi_plane_row(const fly_tensor *t, int64_t b, int64_t h, int64_t row);
 const int32_t *flyi_map_rows(const fly_row_map *map, int64_t b, int64_t h, int64_t row);
-/* Asks for rows, `count` from `row` or as `rows` says, before they are read. */
-void flyi_prefetch_rows(const fly_tensor *t, int64_t b, int64_t h, int64_t row, const int32_t *rows, int64_t count);
 /* Rows of the call in a plane of a tensor, over the packed sequence in a ragged batch. */
 int64_t flyi_rows_of(const fly_geometry *g, bool queries);
 
@@ -71,6 +70,9 @@ int64_t flyi_worth_sharing(const flyi_call *call, int products, int64_t items);
 /* A map for a call that brings none. */
 fly_status flyi_call_map(const flyi_call *call, fly_map **out, fly_error *error);
 fly_status flyi_workspace_check(const fly_attention *call, int64_t need, fly_error *error);
+/* A workspace for a call that brings none, and its end: the last one is kept for the next call. */
+void *flyi_workspace_take(size_t bytes) FLYI_MUST_CHECK;
+void flyi_workspace_give(void *workspace);
 
 /* ---- its schedule (schedule.c) ----------------------------------------------------------------------------------- */
 

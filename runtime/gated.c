@@ -1,7 +1,7 @@
-/* gated.c: gated sums of attentions, forward and backward. Input: parts with a mask, a map and a gate each, over the same Q, K, V.
- * Output: their gated sum, or all gradients. The parts run one after the other as attention calls. The forward pass sums them as
- * the last one writes its rows, while they are in a cache; in the backward pass, a pass over rows for each part makes its share
- * of d_out and the gradient of its gate. */
+/* gated.c: gated sums of attentions, forward and backward. Input: parts with a mask, a map and a gate each, over the
+ * same Q, K, V. Output: their gated sum, or all gradients. The parts run one after the other as attention calls. The
+ * forward pass sums them as the last one writes its rows, while they are in a cache; in the backward pass, a pass over
+ * rows for each part makes its share of d_out and the gradient of its gate. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,15 +16,15 @@ const flyi_gate_code *flyi_gate_code_of(flyi_isa isa) {
   return all[isa];
 }
 
-/* ---- rows -------------------------------------------------------------------------------------------------------------------- */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 /* One pass over rows. */
 typedef struct pass {
   const flyi_gated *g;
   const flyi_projection *projection;
   const fly_tensor *out; /* of each part */
-  const fly_tensor *to;  /* forward: the sum. backward: a part's share of d_out, data NULL where no attention wants it */
-  int part;              /* backward: of which part; -1: forward */
+  const fly_tensor *to; /* forward: the sum. backward: a part's share of d_out, data NULL where no attention wants it */
+  int part;             /* backward: of which part; -1: forward */
   flyi_gate_cpu *scratch; /* [workers][count] */
 } pass;
 
@@ -56,7 +56,8 @@ static void run_rows(const pass *p, int64_t b, int64_t h, int64_t row, int64_t r
     gates[i] = (flyi_gate_cpu){.out = flyi_plane_row(out, b, h, row), .out_stride = out->stride[2]};
     place_logits(p, first + i, b, h, row, &gates[i]);
   }
-  flyi_gated_cpu call = {.parts = gates, .count = count, .rows = (int32_t)rows, .dim = (int32_t)g->value_dim, .type = g->c.out.type};
+  flyi_gated_cpu call = {
+      .parts = gates, .count = count, .rows = (int32_t)rows, .dim = (int32_t)g->value_dim, .type = g->c.out.type};
   if (p->part < 0) {
     call.out = flyi_plane_row(p->to, b, h, row), call.out_stride = p->to->stride[2];
     g->code->forward(&call);
@@ -70,7 +71,8 @@ static void run_rows(const pass *p, int64_t b, int64_t h, int64_t row, int64_t r
 static void run_chunk(void *context, int64_t item, int worker) {
   const pass *p = context;
   const flyi_gated *g = p->g;
-  int64_t row = item % chunks_of(g) * CHUNK_ROWS, h = item / chunks_of(g) % g->heads, b = item / chunks_of(g) / g->heads;
+  int64_t row = item % chunks_of(g) * CHUNK_ROWS, h = item / chunks_of(g) % g->heads,
+          b = item / chunks_of(g) / g->heads;
   run_rows(p, b, h, row, flyi_min64(g->rows - row, CHUNK_ROWS), worker);
 }
 
@@ -79,16 +81,19 @@ static void run_after(void *context, int64_t b, int64_t h, int64_t row, int64_t 
   run_rows(context, b, h, row, count, worker);
 }
 
-static void run_pass(const flyi_gated *g, pass *p) { flyi_parallel(&g->threads, g->batch * g->heads * chunks_of(g), run_chunk, p); }
+static void run_pass(const flyi_gated *g, pass *p) {
+  flyi_parallel(&g->threads, g->batch * g->heads * chunks_of(g), run_chunk, p);
+}
 
-/* ---- memory ------------------------------------------------------------------------------------------------------------------ */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static fly_tensor dense_like(const fly_tensor *t) {
   return fly_tensor_dense(NULL, t->type, t->shape[0], t->shape[1], t->shape[2], t->shape[3]);
 }
 
 static fly_status make_tensor(fly_tensor *t, fly_error *error) {
-  t->data = flyi_alloc_aligned((size_t)(t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3]) * fly_type_size(t->type));
+  t->data = flyi_alloc_aligned((size_t)(t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3]) *
+                               fly_type_size(t->type));
   return t->data ? FLY_OK : flyi_no_memory(error);
 }
 
@@ -106,14 +111,15 @@ static bool covers(const flyi_gated *g, int part) {
   return !geometry->len_q || geometry->len_q == g->rows;
 }
 
-static fly_status open_pass(const flyi_gated *g, const flyi_projection *projection, const fly_tensor *outs, pass *p, fly_error *error) {
+static fly_status open_pass(const flyi_gated *g, const flyi_projection *projection, const fly_tensor *outs, pass *p,
+                            fly_error *error) {
   int workers = flyi_worker_count(&g->threads, INT64_MAX);
   *p = (pass){.g = g, .projection = projection, .out = outs, .part = -1};
   p->scratch = flyi_alloc((size_t)workers * g->c.count, sizeof *p->scratch);
   return p->scratch ? FLY_OK : flyi_no_memory(error);
 }
 
-/* ---- forward ----------------------------------------------------------------------------------------------------------------- */
+/* ---- forward ----------------------------------------------------------------------------------------------------- */
 
 /* The part to run last, so that its rows are summed as they come: one that writes all rows in order. -1: none. */
 static int closing_part(const flyi_gated *g) {
@@ -143,7 +149,8 @@ static fly_status place_outs(const flyi_gated *g, int closing, fly_tensor *outs,
   return status;
 }
 
-static fly_status attend(const flyi_gated *g, int part, const fly_tensor *out, const flyi_after *after, fly_error *error) {
+static fly_status attend(const flyi_gated *g, int part, const fly_tensor *out, const flyi_after *after,
+                         fly_error *error) {
   fly_attention a = g->parts[part].attention;
   a.out = *out;
   if (!covers(g, part)) fill_zeros(out);
@@ -186,7 +193,7 @@ done:
   return status;
 }
 
-/* ---- backward ---------------------------------------------------------------------------------------------------------------- */
+/* ---- backward ---------------------------------------------------------------------------------------------------- */
 
 /* One part: its share of d_out into `share`, the gradient of its gate, and its gradients of q, k and v. */
 static fly_status back_part(const flyi_gated *g, pass *p, int part, const fly_tensor *share, fly_error *error) {

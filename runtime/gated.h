@@ -8,7 +8,7 @@ enum { FLYI_GATE_ROWS = 64 /* of a tile */ };
 
 const flyi_gate_code *flyi_gate_code_of(flyi_isa isa);
 
-/* ---- a checked call (gated_check.c) ------------------------------------------------------------------------------------- */
+/* ---- a checked call (gated_check.c) ------------------------------------------------------------------------------ */
 
 /* The caller's struct and parts, complete. */
 typedef struct flyi_gated {
@@ -17,14 +17,14 @@ typedef struct flyi_gated {
   const flyi_gate_code *code;
   flyi_threads threads;
   int64_t batch, heads, rows, value_dim; /* of out */
-  bool projects; /* some gate is projected */
+  bool projects;                         /* some gate is projected */
 } flyi_gated;
 
 /* The caller frees `parts`, also after a failure. */
 fly_status flyi_gated_check(const fly_gated_call *call, bool backward, flyi_gated *out, fly_error *error);
 static inline bool flyi_gate_projected(const fly_gate *gate) { return !gate->logits.data; }
 
-/* ---- projected gates (gated_project.c) ---------------------------------------------------------------------------------- */
+/* ---- projected gates (gated_project.c) --------------------------------------------------------------------------- */
 
 /* Logits of one part, token by token: [batch][tiles of 64 rows][stride], channel c of head h at h * channels + c. */
 typedef struct flyi_logits {

@@ -1,4 +1,5 @@
-/* gated_check.c: a gated call is checked as a whole before anything runs: shapes of gates, and each part as an attention call. */
+/* gated_check.c: a gated call is checked as a whole before anything runs: shapes of gates, and each part as an
+ * attention call. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -10,8 +11,8 @@
 static bool is_float(fly_type type) { return type == FLY_F32 || type == FLY_F16 || type == FLY_BF16; }
 
 /* A tensor of the gates' kind: any float type, [shape..]; shape[3] was checked by the caller where it is -1. */
-static fly_status check_tensor(const char *part, const char *name, const fly_tensor *t, const int64_t shape[4], bool written,
-                               fly_error *error) {
+static fly_status check_tensor(const char *part, const char *name, const fly_tensor *t, const int64_t shape[4],
+                               bool written, fly_error *error) {
   char whole[64];
   snprintf(whole, sizeof whole, "%s%s", part, name);
   if (!is_float(t->type)) return REFUSE(error, "%s.type is %s: wanted f32, f16 or bf16", whole, fly_type_name(t->type));
@@ -23,12 +24,15 @@ static fly_status check_tensor(const char *part, const char *name, const fly_ten
 }
 
 /* 1 for a gate that the channels share, otherwise all of them. */
-static fly_status check_channels(const char *part, const char *name, int64_t channels, int64_t value_dim, fly_error *error) {
+static fly_status check_channels(const char *part, const char *name, int64_t channels, int64_t value_dim,
+                                 fly_error *error) {
   if (channels == 1 || channels == value_dim) return FLY_OK;
-  return REFUSE(error, "%s%s has gates for %" PRId64 " channels: wanted 1 or value_dim %" PRId64, part, name, channels, value_dim);
+  return REFUSE(error, "%s%s has gates for %" PRId64 " channels: wanted 1 or value_dim %" PRId64, part, name, channels,
+                value_dim);
 }
 
-static fly_status check_given(const flyi_gated *g, const char *part, const fly_gate *gate, bool backward, fly_error *error) {
+static fly_status check_given(const flyi_gated *g, const char *part, const fly_gate *gate, bool backward,
+                              fly_error *error) {
   int64_t shape[4] = {g->batch, g->heads, g->rows, gate->logits.shape[3]};
   fly_status status;
   if (gate->weight.data) return REFUSE(error, "%sgate has both logits and weight", part);
@@ -42,7 +46,8 @@ static fly_status check_given(const flyi_gated *g, const char *part, const fly_g
   return check_tensor(part, "gate.d_logits", &gate->d_logits, shape, true, error);
 }
 
-static fly_status check_projected(const flyi_gated *g, const char *part, const fly_gate *gate, bool backward, fly_error *error) {
+static fly_status check_projected(const flyi_gated *g, const char *part, const fly_gate *gate, bool backward,
+                                  fly_error *error) {
   if (!gate->weight.data) return REFUSE(error, "%sgate has neither logits nor weight", part);
   if (!g->c.x.data && g->batch * g->rows > 0) return REFUSE(error, "x.data is NULL, but %sgate is projected", part);
   int64_t weight[4] = {1, g->heads, gate->weight.shape[2], g->c.x.shape[3]};
@@ -53,12 +58,14 @@ static fly_status check_projected(const flyi_gated *g, const char *part, const f
       (gate->bias.data && (status = check_tensor(part, "gate.bias", &gate->bias, bias, false, error))))
     return status;
   if (!backward) return FLY_OK;
-  if (gate->d_weight.data && (status = check_tensor(part, "gate.d_weight", &gate->d_weight, weight, true, error))) return status;
-  if (gate->d_bias.data && (status = check_tensor(part, "gate.d_bias", &gate->d_bias, bias, true, error))) return status;
+  if (gate->d_weight.data && (status = check_tensor(part, "gate.d_weight", &gate->d_weight, weight, true, error)))
+    return status;
+  if (gate->d_bias.data && (status = check_tensor(part, "gate.d_bias", &gate->d_bias, bias, true, error)))
+    return status;
   return FLY_OK;
 }
 
-/* ---- parts ----------------------------------------------------------------------------------------------------------------- */
+/* ---- parts ------------------------------------------------------------------------------------------------------- */
 
 /* The part as a call of its own. */
 static fly_status complete_part(const flyi_gated *g, int i, bool backward, fly_error *error) {
@@ -67,7 +74,8 @@ static fly_status complete_part(const flyi_gated *g, int i, bool backward, fly_e
   fly_attention *a = &part->attention;
   part->gate = given->gate;
   if (!flyi_copy_struct(a, sizeof *a, &given->attention))
-    return REFUSE(error, "parts[%d].attention.size is %zu: set it with FLY_INIT(fly_attention)", i, given->attention.size);
+    return REFUSE(error, "parts[%d].attention.size is %zu: set it with FLY_INIT(fly_attention)", i,
+                  given->attention.size);
   a->q = g->c.q, a->k = g->c.k, a->v = g->c.v;
   a->workspace = NULL, a->workspace_size = 0;
   a->threads = g->c.threads, a->parallel_for = g->c.parallel_for, a->parallel_user = g->c.parallel_user;
@@ -94,8 +102,8 @@ static fly_status check_part(const flyi_gated *g, int i, bool backward, fly_erro
   if (!probe.out.data) probe.out = g->c.out;
   for (int k = 0; k < 4; k++)
     if (probe.out.shape[k] != g->c.out.shape[k])
-      return REFUSE(error, "%sattention.out.shape[%d] is %" PRId64 ", out.shape[%d] %" PRId64, name, k, probe.out.shape[k], k,
-                    g->c.out.shape[k]);
+      return REFUSE(error, "%sattention.out.shape[%d] is %" PRId64 ", out.shape[%d] %" PRId64, name, k,
+                    probe.out.shape[k], k, g->c.out.shape[k]);
   if (probe.out.type != g->c.out.type)
     return REFUSE(error, "%sattention.out.type is %s, that of out %s", name, fly_type_name(probe.out.type),
                   fly_type_name(g->c.out.type));
@@ -121,7 +129,8 @@ static fly_status check_apart(const flyi_gated *g, bool backward, fly_error *err
         return REFUSE(error, "%s and %s share memory", written[i].name, written[j].name);
     for (int j = 0; j < c->count; j++) {
       const fly_gated_part *p = &g->parts[j];
-      const fly_tensor *of_part[] = {&p->attention.out, &p->attention.lse, &p->gate.logits, &p->gate.weight, &p->gate.bias};
+      const fly_tensor *of_part[] = {&p->attention.out, &p->attention.lse, &p->gate.logits, &p->gate.weight,
+                                     &p->gate.bias};
       for (int k = 0; k < 5; k++)
         if (flyi_tensors_overlap(written[i].tensor, of_part[k]))
           return REFUSE(error, "%s and a tensor of parts[%d] share memory", written[i].name, j);
@@ -134,7 +143,7 @@ static fly_status check_apart(const flyi_gated *g, bool backward, fly_error *err
   return FLY_OK;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 static fly_status check_gradients(const flyi_gated *g, fly_error *error) {
   const fly_gated_call *c = &g->c;
@@ -148,7 +157,8 @@ static fly_status check_gradients(const flyi_gated *g, fly_error *error) {
 /* The backward pass does not read out; its shape is that of d_out. */
 static void take_shape(flyi_gated *g, bool backward) {
   if (backward) g->c.out = g->c.d_out;
-  g->batch = g->c.out.shape[0], g->heads = g->c.out.shape[1], g->rows = g->c.out.shape[2], g->value_dim = g->c.out.shape[3];
+  g->batch = g->c.out.shape[0], g->heads = g->c.out.shape[1], g->rows = g->c.out.shape[2],
+  g->value_dim = g->c.out.shape[3];
 }
 
 fly_status flyi_gated_check(const fly_gated_call *call, bool backward, flyi_gated *g, fly_error *error) {

@@ -1,6 +1,7 @@
-/* merge.c: partial attentions merged by log-sum-exp, forward and backward. Input: any number of partial outputs and LSEs, with
- * row maps where they hold their rows in another order. Output: the merged rows, or each partial's gradients. Rows are independent
- * of each other: they are spread over threads in chunks, and the numerics (templates/merge_cpu.c) see one row at a time. */
+/* merge.c: partial attentions merged by log-sum-exp, forward and backward. Input: any number of partial outputs and
+ * LSEs, with row maps where they hold their rows in another order. Output: the merged rows, or each partial's
+ * gradients. Rows are independent of each other: they are spread over threads in chunks, and the numerics
+ * (templates/merge_cpu.c) see one row at a time. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,27 +19,28 @@ static const flyi_merge_code *code_of(flyi_isa isa) {
   return all[isa];
 }
 
-/* ---- checks ---------------------------------------------------------------------------------------------------------------- */
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
 
 static bool is_float(fly_type type) { return type == FLY_F32 || type == FLY_F16 || type == FLY_BF16; }
 
 /* A tensor of the call's batch and heads; `like`, where given, has its rows too. */
-static fly_status check_tensor(const char *name, const fly_tensor *t, fly_type type, int64_t dim, const fly_tensor *whole,
-                               const fly_tensor *like, bool written, fly_error *error) {
+static fly_status check_tensor(const char *name, const fly_tensor *t, fly_type type, int64_t dim,
+                               const fly_tensor *whole, const fly_tensor *like, bool written, fly_error *error) {
   fly_status status;
   if (!is_float(type)) return REFUSE(error, "%s.type is %s: wanted f32, f16 or bf16", name, fly_type_name(type));
   if ((status = flyi_tensor_check(name, t, type, dim, written, error))) return status;
   for (int i = 0; i < 2; i++)
     if (t->shape[i] != whole->shape[i])
-      return REFUSE(error, "%s.shape[%d] is %" PRId64 ", out.shape[%d] %" PRId64, name, i, t->shape[i], i, whole->shape[i]);
+      return REFUSE(error, "%s.shape[%d] is %" PRId64 ", out.shape[%d] %" PRId64, name, i, t->shape[i], i,
+                    whole->shape[i]);
   if (like && t->shape[2] != like->shape[2])
     return REFUSE(error, "%s.shape[2] is %" PRId64 ", wanted %" PRId64, name, t->shape[2], like->shape[2]);
   return FLY_OK;
 }
 
 /* Entries -1 .. limit - 1; with `once`, no row but -1 twice in a (batch, head). */
-static fly_status check_rows(const char *name, const fly_row_map *map, const fly_tensor *whole, int64_t limit, bool once,
-                             fly_error *error) {
+static fly_status check_rows(const char *name, const fly_row_map *map, const fly_tensor *whole, int64_t limit,
+                             bool once, fly_error *error) {
   fly_status status = FLY_OK;
   int64_t planes_b = map->stride_batch ? whole->shape[0] : 1, planes_h = map->stride_head ? whole->shape[1] : 1;
   uint8_t *seen = flyi_alloc(once ? (size_t)limit + 1 : 1, 1);
@@ -48,11 +50,12 @@ static fly_status check_rows(const char *name, const fly_row_map *map, const fly
     const int32_t *rows = map->rows + b * map->stride_batch + h * map->stride_head;
     for (int64_t r = 0; r < whole->shape[2] && !status; r++) {
       if (rows[r] < -1 || rows[r] >= limit)
-        status = REFUSE(error, "%s: row %" PRId64 " of (batch %" PRId64 ", head %" PRId64 ") is %d, but there are %" PRId64
-                        " rows", name, r, b, h, rows[r], limit);
+        status = REFUSE(
+            error, "%s: row %" PRId64 " of (batch %" PRId64 ", head %" PRId64 ") is %d, but there are %" PRId64 " rows",
+            name, r, b, h, rows[r], limit);
       else if (once && rows[r] >= 0 && seen[rows[r]]++)
-        status = REFUSE(error, "%s: row %" PRId64 " of (batch %" PRId64 ", head %" PRId64 ") is %d for the second time", name,
-                        r, b, h, rows[r]);
+        status = REFUSE(error, "%s: row %" PRId64 " of (batch %" PRId64 ", head %" PRId64 ") is %d for the second time",
+                        name, r, b, h, rows[r]);
     }
     for (int64_t r = 0; once && r < limit; r++) seen[r] = 0;
   }
@@ -76,7 +79,8 @@ static fly_status check_partial(const fly_merge_call *c, int i, bool backward, f
   if (p->d_out.data &&
       (status = check_tensor(name[3], &p->d_out, p->out.type, whole->shape[3], whole, &p->out, true, error)))
     return status;
-  if (p->d_lse.data && (status = check_tensor(name[4], &p->d_lse, FLY_F32, 1, whole, &p->out, true, error))) return status;
+  if (p->d_lse.data && (status = check_tensor(name[4], &p->d_lse, FLY_F32, 1, whole, &p->out, true, error)))
+    return status;
   return FLY_OK;
 }
 
@@ -91,7 +95,8 @@ static fly_status check_apart(const fly_merge_call *c, fly_error *error) {
   if (flyi_tensors_overlap(&c->out, &c->lse)) return REFUSE(error, "out and lse share memory");
   for (int i = 0; i < c->count; i++) {
     const fly_partial *p = &c->partials[i];
-    bool in_place = !p->rows.rows && same_tensor(&p->out, &c->out), lse_in_place = !p->rows.rows && same_tensor(&p->lse, &c->lse);
+    bool in_place = !p->rows.rows && same_tensor(&p->out, &c->out),
+         lse_in_place = !p->rows.rows && same_tensor(&p->lse, &c->lse);
     if ((flyi_tensors_overlap(&c->out, &p->out) && !in_place) || flyi_tensors_overlap(&c->out, &p->lse))
       return REFUSE(error, "out and partials[%d] share memory", i);
     if ((flyi_tensors_overlap(&c->lse, &p->lse) && !lse_in_place) || flyi_tensors_overlap(&c->lse, &p->out))
@@ -120,12 +125,14 @@ static fly_status check_call(const fly_merge_call *call, bool backward, fly_merg
   if (!call) return REFUSE(error, "call is NULL");
   if (!flyi_copy_struct(c, sizeof *c, call))
     return REFUSE(error, "call.size is %zu: set it with FLY_INIT(fly_merge_call)", call->size);
-  if (c->count < 0 || (c->count && !c->partials)) return REFUSE(error, "partials is NULL, or count %d negative", c->count);
+  if (c->count < 0 || (c->count && !c->partials))
+    return REFUSE(error, "partials is NULL, or count %d negative", c->count);
   if (c->threads < 0) return REFUSE(error, "threads is %d", c->threads);
   const fly_tensor *whole = backward ? &c->d_out : &c->out, *lse = backward ? &c->d_lse : &c->lse;
   const char *name = backward ? "d_out" : "out";
   if ((status = check_tensor(name, whole, whole->type, whole->shape[3], whole, NULL, !backward, error)) ||
-      (lse->data && (status = check_tensor(backward ? "d_lse" : "lse", lse, FLY_F32, 1, whole, whole, !backward, error))))
+      (lse->data &&
+       (status = check_tensor(backward ? "d_lse" : "lse", lse, FLY_F32, 1, whole, whole, !backward, error))))
     return status;
   if (whole->shape[3] > INT32_MAX) return REFUSE(error, "%s.shape[3] is %" PRId64, name, whole->shape[3]);
   for (int i = 0; i < c->count; i++)
@@ -137,13 +144,13 @@ static fly_status check_call(const fly_merge_call *call, bool backward, fly_merg
   return status;
 }
 
-/* ---- chunks of rows ---------------------------------------------------------------------------------------------------------- */
+/* ---- chunks of rows ---------------------------------------------------------------------------------------------- */
 
 typedef struct merge {
   const fly_merge_call *c;
   const flyi_merge_code *code;
-  const fly_tensor *whole; /* out, or in the backward pass d_out */
-  int64_t chunks;          /* of a (batch, head) */
+  const fly_tensor *whole;    /* out, or in the backward pass d_out */
+  int64_t chunks;             /* of a (batch, head) */
   flyi_partial_cpu *partials; /* [workers][count] */
   double *scratch;            /* [workers][2 * count] */
 } merge;
@@ -207,8 +214,10 @@ static fly_status run(const fly_merge_call *call, bool backward, fly_error *erro
   threads.limit = flyi_worker_count(&threads, items);
   m.partials = flyi_alloc((size_t)threads.limit * c.count, sizeof *m.partials);
   m.scratch = flyi_alloc((size_t)threads.limit * c.count, 2 * sizeof *m.scratch);
-  if (m.partials && m.scratch) flyi_parallel(&threads, items, merge_chunk, &m);
-  else status = flyi_no_memory(error);
+  if (m.partials && m.scratch)
+    flyi_parallel(&threads, items, merge_chunk, &m);
+  else
+    status = flyi_no_memory(error);
   free(m.partials), free(m.scratch);
   return status;
 }

@@ -1,5 +1,5 @@
-/* moba.c: the gate of MoBA. Input: Q and K. Output: each query's blocks: its own, and the earlier ones with the best means; from
- * there on a selection like any other (selection.c). */
+/* moba.c: the gate of MoBA. Input: Q and K. Output: each query's blocks: its own, and the earlier ones with the best
+ * means; from there on a selection like any other (selection.c). */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -30,24 +30,33 @@ static void mean_block(void *context, int64_t item, int worker) {
   (void)worker;
   const gate *g = context;
   int64_t block = item % g->blocks, plane = item / g->blocks;
-  g->code->mean(&(flyi_mean_cpu){
-      .rows = flyi_plane_row(&g->d->k, plane / g->kv_heads, plane % g->kv_heads, block * g->d->block),
-      .stride = g->d->k.stride[2], .count = g->d->block, .type = g->d->k.type, .dim = (int32_t)g->dim,
-      .out = g->means + (plane * g->padded + block) * g->dim});
+  g->code->mean(
+      &(flyi_mean_cpu){.rows = flyi_plane_row(&g->d->k, plane / g->kv_heads, plane % g->kv_heads, block * g->d->block),
+                       .stride = g->d->k.stride[2],
+                       .count = g->d->block,
+                       .type = g->d->k.type,
+                       .dim = (int32_t)g->dim,
+                       .out = g->means + (plane * g->padded + block) * g->dim});
 }
 
 static void select_tile(void *context, int64_t item, int worker) {
   const gate *g = context;
   int64_t plane = item / g->tiles, row = item % g->tiles * FLYI_BLOCK, b = plane / g->heads, h = plane % g->heads;
   int64_t kv_plane = b * g->kv_heads + h / (g->heads / g->kv_heads);
-  g->code->select(&(flyi_select_cpu){
-      .q = flyi_plane_row(&g->d->q, b, h, row), .q_stride = g->d->q.stride[2], .type = g->d->q.type, .dim = (int32_t)g->dim,
-      .count = (int32_t)flyi_min64(g->len_q - row, FLYI_BLOCK), .means = g->means + kv_plane * g->padded * g->dim,
-      .position = row + g->d->q_offset, .block = g->d->block, .top = g->d->top,
-      .lists = g->lists + (plane * g->len_q + row) * g->d->top, .scratch = g->scratch + worker * g->scratch_floats});
+  g->code->select(&(flyi_select_cpu){.q = flyi_plane_row(&g->d->q, b, h, row),
+                                     .q_stride = g->d->q.stride[2],
+                                     .type = g->d->q.type,
+                                     .dim = (int32_t)g->dim,
+                                     .count = (int32_t)flyi_min64(g->len_q - row, FLYI_BLOCK),
+                                     .means = g->means + kv_plane * g->padded * g->dim,
+                                     .position = row + g->d->q_offset,
+                                     .block = g->d->block,
+                                     .top = g->d->top,
+                                     .lists = g->lists + (plane * g->len_q + row) * g->d->top,
+                                     .scratch = g->scratch + worker * g->scratch_floats});
 }
 
-/* ---- checks -------------------------------------------------------------------------------------------------------------------- */
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
 
 static bool is_float(fly_type type) { return type == FLY_F32 || type == FLY_F16 || type == FLY_BF16; }
 
@@ -72,7 +81,7 @@ static fly_status check_desc(const fly_moba_desc *d, fly_error *error) {
   return FLY_OK;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 static fly_status choose(gate *g, fly_error *error) {
   const fly_moba_desc *d = g->d;
@@ -98,16 +107,33 @@ fly_status fly_moba_select(fly_mask *mask, const fly_moba_desc *desc, fly_select
   if (!flyi_copy_struct(&d, sizeof d, desc))
     return REFUSE(error, "desc.size is %zu: set it with FLY_INIT(fly_moba_desc)", desc->size);
   if ((status = check_desc(&d, error))) return status;
-  gate g = {.d = &d, .code = code_of(flyi_isa_best()), .batch = d.q.shape[0], .heads = d.q.shape[1], .kv_heads = d.k.shape[1],
-            .len_q = d.q.shape[2], .len_kv = d.k.shape[2], .dim = d.q.shape[3]};
+  gate g = {.d = &d,
+            .code = code_of(flyi_isa_best()),
+            .batch = d.q.shape[0],
+            .heads = d.q.shape[1],
+            .kv_heads = d.k.shape[1],
+            .len_q = d.q.shape[2],
+            .len_kv = d.k.shape[2],
+            .dim = d.q.shape[3]};
   g.blocks = g.len_kv / d.block, g.padded = (g.blocks + 3) / 4 * 4;
   g.tiles = (g.len_q + FLYI_BLOCK - 1) / FLYI_BLOCK;
   if (d.top > g.blocks + 1) d.top = (int)g.blocks + 1;
   if (!(status = choose(&g, error))) {
-    fly_selection_desc selection = {FLY_INIT(fly_selection_desc), .block = d.block, .batch = g.batch, .heads = g.heads,
-                                    .len_q = g.len_q, .len_kv = g.len_kv, .q_offset = d.q_offset, .count = d.top, .lists = g.lists,
-                                    .stride_batch = g.heads * g.len_q * d.top, .stride_head = g.len_q * d.top, .stride_row = d.top,
-                                    .threads = d.threads, .parallel_for = d.parallel_for, .parallel_user = d.parallel_user};
+    fly_selection_desc selection = {FLY_INIT(fly_selection_desc),
+                                    .block = d.block,
+                                    .batch = g.batch,
+                                    .heads = g.heads,
+                                    .len_q = g.len_q,
+                                    .len_kv = g.len_kv,
+                                    .q_offset = d.q_offset,
+                                    .count = d.top,
+                                    .lists = g.lists,
+                                    .stride_batch = g.heads * g.len_q * d.top,
+                                    .stride_head = g.len_q * d.top,
+                                    .stride_row = d.top,
+                                    .threads = d.threads,
+                                    .parallel_for = d.parallel_for,
+                                    .parallel_user = d.parallel_user};
     status = fly_selection_create(mask, &selection, out, error);
   }
   free(g.means), free(g.lists), free(g.scratch);

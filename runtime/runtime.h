@@ -73,6 +73,10 @@ struct fly_buffer {
   _Atomic(struct flyi_pyramid *) pyramid; /* built by the first map that reads the buffer (pyramid.c) */
 };
 
+/* A buffer of data that the library made: `data`, from flyi_alloc with 8 bytes more than it holds, is taken over, also on
+ * failure. The shape is right. */
+fly_status flyi_buffer_take(fly_type type, int rank, const int64_t *shape, void *data, fly_buffer **out, fly_error *error);
+
 /* ---- images (image.c) ------------------------------------------------------------------------------------------------ */
 
 /* The sections of an image. A section that is absent has size 0. Pointers are into the image. */

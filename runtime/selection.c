@@ -1,6 +1,6 @@
-/* selection.c: selected blocks become one grouped call. Input: lists or a bitmap of each query's blocks. Output: rows sorted by the
- * tile of keys they see (a counting sort, head by head), a row map that repeats queries, what the mask captures, the block map,
- * and where each query's partial outputs will be. */
+/* selection.c: selected blocks become one grouped call. Input: lists or a bitmap of each query's blocks. Output: rows
+ * sorted by the tile of keys they see (a counting sort, head by head), a row map that repeats queries, what the mask
+ * captures, the block map, and where each query's partial outputs will be. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 enum { TILE_KEYS = 64 /* at least, so that a partial output is worth its row */, MOST_TILE_BLOCKS = 64 };
 
-/* ---- grouping ---------------------------------------------------------------------------------------------------------------- */
+/* ---- grouping ---------------------------------------------------------------------------------------------------- */
 
 /* What is known of the planes (batch, head) on the way. */
 typedef struct grouping {
@@ -49,9 +49,11 @@ static void fill_plane(void *context, int64_t plane, int worker) {
   grouping *g = context;
   const fly_selection *s = g->s;
   flyi_selected *x = &g->selected[worker];
-  int64_t *next = g->start + plane * (g->tiles + 1), rows = next[g->tiles], first = plane * s->rows, planes = s->batch * s->heads;
+  int64_t *next = g->start + plane * (g->tiles + 1), rows = next[g->tiles], first = plane * s->rows,
+          planes = s->batch * s->heads;
   for (int64_t i = 0; i < s->len_q; i++) {
-    if (flyi_selected_read(s, g->desc, plane / s->heads, plane % s->heads, i, x, NULL)) return; /* it did not fail before */
+    if (flyi_selected_read(s, g->desc, plane / s->heads, plane % s->heads, i, x, NULL))
+      return; /* it did not fail before */
     int32_t *where = s->where + plane * s->len_q + i;
     for (int64_t k = 0; k < s->parts; k++, where += planes * s->len_q) {
       if (k >= x->count) {
@@ -83,25 +85,30 @@ static fly_status group_rows(grouping *g, const flyi_threads *threads, fly_error
   s->query = flyi_alloc((size_t)planes * (size_t)s->rows, sizeof *s->query);
   s->order = flyi_alloc((size_t)s->rows, sizeof *s->order);
   s->where = flyi_grow(NULL, (size_t)(planes * s->len_q) * (size_t)s->parts, sizeof *s->where);
-  g->tile = flyi_alloc((size_t)planes * (size_t)s->rows, sizeof *g->tile);
-  if (s->tile_blocks > 1) g->blocks = flyi_alloc((size_t)planes * (size_t)s->rows, sizeof *g->blocks);
-  if (!s->query || !s->order || !s->where || !g->tile || (s->tile_blocks > 1 && !g->blocks)) return flyi_no_memory(error);
+  g->tile = flyi_alloc((size_t)planes * (size_t)s->rows + 2, sizeof *g->tile);
+  if (s->tile_blocks > 1) g->blocks = flyi_alloc((size_t)planes * (size_t)s->rows + 1, sizeof *g->blocks);
+  if (!s->query || !s->order || !s->where || !g->tile || (s->tile_blocks > 1 && !g->blocks))
+    return flyi_no_memory(error);
   for (int64_t row = 0; row < s->rows; row++) s->order[row] = (int32_t)row;
   flyi_parallel(threads, planes, fill_plane, g);
   return FLY_OK;
 }
 
-/* ---- the grouped call -------------------------------------------------------------------------------------------------------- */
+/* ---- the grouped call -------------------------------------------------------------------------------------------- */
 
-static fly_status bind(fly_selection *s, fly_mask *mask, const grouping *g, fly_error *error) {
+static fly_status bind(fly_selection *s, fly_mask *mask, grouping *g, fly_error *error) {
   fly_buffer *tile = NULL, *blocks = NULL;
   static const uint64_t whole = 1;
   int64_t shape[3] = {s->batch, s->heads, s->rows}, one[3] = {1, 1, 1};
-  fly_status status = fly_buffer_create(FLY_I32, 3, shape, g->tile, &tile, error);
-  if (!status) status = g->blocks ? fly_buffer_create(FLY_U64, 3, shape, g->blocks, &blocks, error)
-                                  : fly_buffer_create(FLY_U64, 3, one, &whole, &blocks, error);
-  fly_arg args[] = {FLY_INT("size", s->block), FLY_INT("count", s->tile_blocks), FLY_INT("causal", s->causal),
-                    FLY_INT("offset", s->q_offset), FLY_CAPTURE("tile", tile), FLY_CAPTURE("blocks", blocks)};
+  fly_status status = flyi_buffer_take(FLY_I32, 3, shape, g->tile, &tile, error);
+  g->tile = NULL;
+  if (!status && !g->blocks) status = fly_buffer_create(FLY_U64, 3, one, &whole, &blocks, error);
+  if (!status && g->blocks) {
+    status = flyi_buffer_take(FLY_U64, 3, shape, g->blocks, &blocks, error);
+    g->blocks = NULL;
+  }
+  fly_arg args[] = {FLY_INT("size", s->block),      FLY_INT("count", s->tile_blocks), FLY_INT("causal", s->causal),
+                    FLY_INT("offset", s->q_offset), FLY_CAPTURE("tile", tile),        FLY_CAPTURE("blocks", blocks)};
   if (!status) status = fly_mask_bind(mask, args, 6, &s->bound, error);
   fly_buffer_release(&tile), fly_buffer_release(&blocks);
   return status;
@@ -111,12 +118,13 @@ static fly_status build_map(fly_selection *s, const fly_selection_desc *d, fly_e
   int64_t plane = s->rows;
   fly_map_options options = {FLY_INIT(fly_map_options), .threads = d->threads, .parallel_for = d->parallel_for,
                              .parallel_user = d->parallel_user};
-  s->geometry = (fly_geometry){FLY_INIT(fly_geometry), .batch = s->batch, .heads = s->heads, .len_q = plane, .len_kv = s->len_kv,
-                               .q_rows = {s->query, s->heads * plane, plane}};
+  s->geometry = (fly_geometry){FLY_INIT(fly_geometry), .batch = s->batch,
+                               .heads = s->heads,      .len_q = plane,
+                               .len_kv = s->len_kv,    .q_rows = {s->query, s->heads * plane, plane}};
   return fly_map_build(s->bound, &s->geometry, &options, &s->map, error);
 }
 
-/* ---- checks -------------------------------------------------------------------------------------------------------------------- */
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
 
 static fly_status check_desc(const fly_selection_desc *d, fly_error *error) {
   if (d->block < 1) return REFUSE(error, "block is %d", d->block);
@@ -125,15 +133,15 @@ static fly_status check_desc(const fly_selection_desc *d, fly_error *error) {
   if (!d->lists == !d->bitmap) return REFUSE(error, "lists and bitmap: exactly one of them must be given");
   if (d->lists && d->count < 0) return REFUSE(error, "count is %d", d->count);
   if (d->stride_batch < 0 || d->stride_head < 0 || d->stride_row < 0)
-    return REFUSE(error, "strides %" PRId64 ", %" PRId64 ", %" PRId64 ": negative ones are not supported", d->stride_batch,
-                  d->stride_head, d->stride_row);
-  fly_geometry shape = {FLY_INIT(fly_geometry), .batch = d->batch, .heads = d->heads, .len_q = d->len_q, .len_kv = d->len_kv,
-                        .q_offset = d->q_offset};
+    return REFUSE(error, "strides %" PRId64 ", %" PRId64 ", %" PRId64 ": negative ones are not supported",
+                  d->stride_batch, d->stride_head, d->stride_row);
+  fly_geometry shape = {FLY_INIT(fly_geometry), .batch = d->batch,   .heads = d->heads,
+                        .len_q = d->len_q,      .len_kv = d->len_kv, .q_offset = d->q_offset};
   flyi_domain domain;
   return flyi_domain_check(&shape, &domain, error);
 }
 
-/* ---- the object ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the object -------------------------------------------------------------------------------------------------- */
 
 static void free_selection(fly_selection *s) {
   fly_map_release(&s->map);
@@ -189,8 +197,10 @@ fly_status fly_selection_create(fly_mask *mask, const fly_selection_desc *desc, 
   fly_selection *s = make_selection(&d);
   if (!s) return flyi_no_memory(error);
   status = build(s, mask, &d, error);
-  if (status) free_selection(s);
-  else *out = s;
+  if (status)
+    free_selection(s);
+  else
+    *out = s;
   return status;
 }
 

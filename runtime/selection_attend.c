@@ -1,6 +1,6 @@
-/* selection_attend.c: attention over selected blocks. Forward: one grouped call into partial outputs, which merge by LSE. Backward:
- * one grouped call that reads the merged outputs and LSEs by the same row map, so that each partial softmax is the whole one's
- * part; gradients of a query's rows add up in the order of its tiles. */
+/* selection_attend.c: attention over selected blocks. Forward: one grouped call into partial outputs, which merge by
+ * LSE. Backward: one grouped call that reads the merged outputs and LSEs by the same row map, so that each partial
+ * softmax is the whole one's part; gradients of a query's rows add up in the order of its tiles. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -33,7 +33,7 @@ static fly_status take_call(const fly_selection *s, const fly_attention *call, f
   return FLY_OK;
 }
 
-/* ---- forward ----------------------------------------------------------------------------------------------------------------- */
+/* ---- forward ----------------------------------------------------------------------------------------------------- */
 
 /* As check_call.c does for out and lse that attention itself writes. */
 static fly_status check_out(const fly_attention *a, fly_error *error) {
@@ -51,15 +51,21 @@ static fly_status check_out(const fly_attention *a, fly_error *error) {
   return status;
 }
 
-static fly_status merge(const fly_selection *s, const fly_attention *call, const fly_attention *grouped, fly_error *error) {
+static fly_status merge(const fly_selection *s, const fly_attention *call, const fly_attention *grouped,
+                        fly_error *error) {
   int64_t plane = s->len_q, all = s->batch * s->heads * plane;
   fly_partial *partials = flyi_alloc((size_t)s->parts, sizeof *partials);
   if (!partials) return flyi_no_memory(error);
   for (int64_t i = 0; i < s->parts; i++)
-    partials[i] = (fly_partial){.out = grouped->out, .lse = grouped->lse,
-                                .rows = {s->where + i * all, s->heads * plane, plane}};
-  fly_merge_call merging = {FLY_INIT(fly_merge_call), .partials = partials, .count = (int)s->parts, .out = call->out,
-                            .lse = call->lse, .threads = call->threads, .parallel_for = call->parallel_for,
+    partials[i] = (fly_partial){
+        .out = grouped->out, .lse = grouped->lse, .rows = {s->where + i * all, s->heads * plane, plane}};
+  fly_merge_call merging = {FLY_INIT(fly_merge_call),
+                            .partials = partials,
+                            .count = (int)s->parts,
+                            .out = call->out,
+                            .lse = call->lse,
+                            .threads = call->threads,
+                            .parallel_for = call->parallel_for,
                             .parallel_user = call->parallel_user};
   fly_status status = fly_merge(&merging, error);
   free(partials);
@@ -123,7 +129,7 @@ fly_status fly_selection_workspace(const fly_selection *s, const fly_attention *
   return FLY_OK;
 }
 
-/* ---- backward ---------------------------------------------------------------------------------------------------------------- */
+/* ---- backward ---------------------------------------------------------------------------------------------------- */
 
 fly_status fly_selection_backward(const fly_selection *s, const fly_attention *call, fly_error *error) {
   fly_attention a;
@@ -131,7 +137,8 @@ fly_status fly_selection_backward(const fly_selection *s, const fly_attention *c
   return status ? status : fly_attention_backward(&a, error);
 }
 
-fly_status fly_selection_backward_workspace(const fly_selection *s, const fly_attention *call, size_t *bytes, fly_error *error) {
+fly_status fly_selection_backward_workspace(const fly_selection *s, const fly_attention *call, size_t *bytes,
+                                            fly_error *error) {
   fly_attention a;
   if (!bytes) return REFUSE(error, "bytes is NULL");
   *bytes = 0;

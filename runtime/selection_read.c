@@ -29,7 +29,9 @@ static inline void append(flyi_selected *x, int64_t tile, uint64_t bits) {
   x->count++;
 }
 
-static int compare(const void *a, const void *b) { return (*(const int32_t *)a > *(const int32_t *)b) - (*(const int32_t *)a < *(const int32_t *)b); }
+static int compare(const void *a, const void *b) {
+  return (*(const int32_t *)a > *(const int32_t *)b) - (*(const int32_t *)a < *(const int32_t *)b);
+}
 
 /* A list in any order, with repetitions. */
 static void read_shuffled(const fly_selection *s, const int32_t *list, int count, int64_t reach, flyi_selected *x) {
@@ -47,32 +49,37 @@ static void read_shuffled(const fly_selection *s, const int32_t *list, int count
   }
 }
 
-/* The plainest list: a block a tile, ascending. False where it is not, or has blocks that do not exist. */
-static bool read_plain(const int32_t *list, int count, int64_t reach, flyi_selected *x) {
+/* The plainest list: a block a tile, ascending. False where it is not, or where some blocks do not count or do not
+ * exist. */
+static bool read_plain(const fly_selection *s, const int32_t *list, int count, int64_t position, flyi_selected *x) {
   int64_t last = -1, found = 0;
   for (int i = 0; i < count; i++) {
-    int64_t block = list[i];
-    if (block == -1) continue;
-    if (block <= last || block >= reach) return false;
-    x->tile[found] = (int32_t)(last = block), x->bits[found++] = 1;
+    if (list[i] == -1) continue;
+    if (list[i] <= last) return false;
+    x->tile[found++] = list[i];
+    last = list[i];
   }
   x->count = found;
-  return true;
+  return last < s->key_blocks && (!s->causal || last * s->block <= position);
 }
 
-static fly_status read_list(const fly_selection *s, const int32_t *list, int count, int64_t reach, flyi_selected *x, fly_error *error) {
+static fly_status read_list(const fly_selection *s, const int32_t *list, int count, int64_t reach, flyi_selected *x,
+                            fly_error *error) {
   int64_t last = -1;
   bool ascends = true;
   for (int i = 0; i < count; i++) {
     if (list[i] < -1 || list[i] >= s->key_blocks)
-      return flyi_fail(error, FLY_ERROR_ARGUMENT, "lists: entry %d of a list is %d, but there are %" PRId64 " blocks", i, list[i],
-                       s->key_blocks);
+      return flyi_fail(error, FLY_ERROR_ARGUMENT, "lists: entry %d of a list is %d, but there are %" PRId64 " blocks",
+                       i, list[i], s->key_blocks);
     if (list[i] < 0 || list[i] >= reach || !ascends) continue;
     int64_t tile = s->tile_blocks == 1 ? list[i] : list[i] / s->tile_blocks;
     uint64_t bit = s->tile_blocks == 1 ? 1 : 1ull << list[i] % s->tile_blocks;
-    if (tile > last) append(x, last = tile, bit);
-    else if (tile == last) x->bits[x->count - 1] |= bit;
-    else ascends = false;
+    if (tile > last)
+      append(x, last = tile, bit);
+    else if (tile == last)
+      x->bits[x->count - 1] |= bit;
+    else
+      ascends = false;
   }
   if (!ascends) read_shuffled(s, list, count, reach, x);
   return FLY_OK;
@@ -89,8 +96,9 @@ static void read_bitmap(const fly_selection *s, const uint8_t *bitmap, int64_t r
 fly_status flyi_selected_read(const fly_selection *s, const fly_selection_desc *d, int64_t b, int64_t h, int64_t i,
                               flyi_selected *x, fly_error *error) {
   int64_t row = d->query_block > 1 ? i / d->query_block : i;
-  int64_t at = b * d->stride_batch + h * d->stride_head + row * d->stride_row, reach = blocks_in_reach(s, i);
-  if (d->lists && s->tile_blocks == 1 && read_plain(d->lists + at, d->count, reach, x)) return FLY_OK;
+  int64_t at = b * d->stride_batch + h * d->stride_head + row * d->stride_row;
+  if (d->lists && s->tile_blocks == 1 && read_plain(s, d->lists + at, d->count, i + s->q_offset, x)) return FLY_OK;
+  int64_t reach = blocks_in_reach(s, i);
   x->count = 0;
   if (d->lists) return read_list(s, d->lists + at, d->count, reach, x, error);
   read_bitmap(s, d->bitmap + at, reach, x);

@@ -1,6 +1,6 @@
-/* stochastic.c: Stochastic Attention as a call. Input: a compiled window mask, what the permutations are drawn from, the call's
- * shape. Output: row maps, the bound mask and a block map, which an attention call takes over. The kernels gather and scatter
- * rows as they go, so nothing is permuted in memory. */
+/* stochastic.c: Stochastic Attention as a call. Input: a compiled window mask, what the permutations are drawn from,
+ * the call's shape. Output: row maps, the bound mask and a block map, which an attention call takes over. The kernels
+ * gather and scatter rows as they go, so nothing is permuted in memory. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ struct fly_sa {
   int32_t *rows, *cu; /* what the geometry points to */
 };
 
-/* ---- drawing ----------------------------------------------------------------------------------------------------------------- */
+/* ---- drawing ----------------------------------------------------------------------------------------------------- */
 
 /* One permutation for each piece: a (sample or document, head) along which they differ. */
 typedef struct drawing {
@@ -27,7 +27,7 @@ typedef struct drawing {
   int64_t heads, entries; /* pieces: heads that differ, samples or documents */
   int64_t rows;           /* of a plane of the row map */
   int32_t *out;
-  atomic_int status;      /* of the first failure */
+  atomic_int status; /* of the first failure */
   fly_error *error;
 } drawing;
 
@@ -56,7 +56,9 @@ static fly_status take(const drawing *w, int64_t entry, int64_t head, int32_t *r
   const int32_t *from = d->rows.rows + entry * d->rows.stride_batch + head * d->rows.stride_head + start;
   for (int64_t i = 0; i < n; i++) {
     if (from[i] < start || from[i] >= start + n)
-      return REFUSE(error, "rows: row %" PRId64 " of (batch %" PRId64 ", head %" PRId64 ") is %d, outside %" PRId64 " .. %" PRId64,
+      return REFUSE(error,
+                    "rows: row %" PRId64 " of (batch %" PRId64 ", head %" PRId64 ") is %d, outside %" PRId64
+                    " .. %" PRId64,
                     start + i, entry, head, from[i], start, start + n - 1);
     rows[i] = from[i] - (int32_t)start;
   }
@@ -70,10 +72,12 @@ static fly_status take(const drawing *w, int64_t entry, int64_t head, int32_t *r
 static void draw_piece(void *context, int64_t item, int worker) {
   (void)worker;
   drawing *w = context;
-  int64_t entry = item / w->heads, head = item % w->heads, n = entry_length(w->desc, entry), start = entry_start(w->desc, entry);
+  int64_t entry = item / w->heads, head = item % w->heads, n = entry_length(w->desc, entry),
+          start = entry_start(w->desc, entry);
   int32_t *rows = piece_rows(w, entry, head);
   fly_error error;
-  fly_status status = w->desc->rows.rows ? take(w, entry, head, rows, n, &error) : draw(w, entry, head, rows, n, &error);
+  fly_status status = w->desc->rows.rows ? take(w, entry, head, rows, n, &error)
+                                         : draw(w, entry, head, rows, n, &error);
   for (int64_t i = 0; start && i < n; i++) rows[i] += (int32_t)start;
   int none = FLY_OK;
   if (status && atomic_compare_exchange_strong(&w->status, &none, status) && w->error) *w->error = error;
@@ -97,7 +101,7 @@ static fly_status draw_rows(fly_sa *sa, const fly_sa_desc *d, const flyi_threads
   return FLY_OK;
 }
 
-/* ---- the mask ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the mask ---------------------------------------------------------------------------------------------------- */
 
 static bool has_parameter(const fly_mask *mask, const char *name) {
   for (int i = 0; i < mask->info.parameter_count; i++)
@@ -107,7 +111,8 @@ static bool has_parameter(const fly_mask *mask, const char *name) {
 
 static fly_status bind(fly_sa *sa, fly_mask *mask, const fly_sa_desc *d, fly_error *error) {
   static const char *const names[] = {"left", "right", "causal"};
-  static const int rules[] = {[FLY_SA_BY_TOKEN] = 1, [FLY_SA_NOT_CAUSAL] = 0, [FLY_SA_BY_POSITION] = 2, [FLY_SA_BY_BOTH] = 3};
+  static const int rules[] = {
+      [FLY_SA_BY_TOKEN] = 1, [FLY_SA_NOT_CAUSAL] = 0, [FLY_SA_BY_POSITION] = 2, [FLY_SA_BY_BOTH] = 3};
   for (int i = 0; i < 3; i++)
     if (!has_parameter(mask, names[i]))
       return REFUSE(error, "mask %s has no parameter %s: stochastic attention wants masks/stochastic.c or the like",
@@ -116,18 +121,24 @@ static fly_status bind(fly_sa *sa, fly_mask *mask, const fly_sa_desc *d, fly_err
   return fly_mask_bind(mask, args, 3, &sa->bound, error);
 }
 
-/* ---- checks ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
 
 static fly_status check_desc(const fly_sa_desc *d, flyi_domain *domain, fly_error *error) {
   if (d->left < -1 || d->right < -1) return REFUSE(error, "left is %d, right %d: at least -1", d->left, d->right);
   if ((unsigned)d->causal > FLY_SA_BY_BOTH) return REFUSE(error, "causal is %d", (int)d->causal);
   if (d->threads < 0) return REFUSE(error, "threads is %d", d->threads);
-  fly_geometry shape = {FLY_INIT(fly_geometry), .batch = d->batch, .heads = d->heads, .len_q = d->length, .len_kv = d->length,
-                        .cu_seqlens_q = d->cu_seqlens, .cu_seqlens_kv = d->cu_seqlens};
+  fly_geometry shape = {FLY_INIT(fly_geometry),
+                        .batch = d->batch,
+                        .heads = d->heads,
+                        .len_q = d->length,
+                        .len_kv = d->length,
+                        .cu_seqlens_q = d->cu_seqlens,
+                        .cu_seqlens_kv = d->cu_seqlens};
   fly_status status = flyi_domain_check(&shape, domain, error);
   if (status) return status;
   if (d->rows.rows && (d->rows.stride_batch < 0 || d->rows.stride_head < 0))
-    return REFUSE(error, "rows: strides %" PRId64 ", %" PRId64 " are negative", d->rows.stride_batch, d->rows.stride_head);
+    return REFUSE(error, "rows: strides %" PRId64 ", %" PRId64 " are negative", d->rows.stride_batch,
+                  d->rows.stride_head);
   if (d->rows.rows && d->cu_seqlens && d->rows.stride_batch)
     return REFUSE(error, "rows.stride_batch is %" PRId64 ": packed documents share one row map", d->rows.stride_batch);
   return FLY_OK;
@@ -142,7 +153,7 @@ static fly_status copy_cu(fly_sa *sa, const fly_sa_desc *d, fly_error *error) {
   return FLY_OK;
 }
 
-/* ---- the object -------------------------------------------------------------------------------------------------------------------- */
+/* ---- the object -------------------------------------------------------------------------------------------------- */
 
 static void free_sa(fly_sa *sa) {
   fly_map_release(&sa->map);
@@ -175,8 +186,10 @@ fly_status fly_sa_create(fly_mask *mask, const fly_sa_desc *desc, fly_sa **out, 
   if (!sa) return flyi_no_memory(error);
   sa->references = 1;
   fly_status status = build(sa, mask, &d, error);
-  if (status) free_sa(sa);
-  else *out = sa;
+  if (status)
+    free_sa(sa);
+  else
+    *out = sa;
   return status;
 }
 

@@ -1,10 +1,13 @@
 # Merging, Stochastic Attention, gates, selected blocks.
 set(SA_SCENE sa/scene.c)
 flymask_test(merge)
+flymask_test(partial)
 flymask_test(stochastic SOURCES ${SA_SCENE} LIBRARIES test_cli_files)
 flymask_references(stochastic)
 flymask_test(moba SOURCES ${SA_SCENE} LIBRARIES test_cli_files)
 flymask_references(moba)
+flymask_test(mechanisms SOURCES ${SA_SCENE} LIBRARIES test_cli_files)
+flymask_references(mechanisms)
 flymask_test(gated SOURCES ${SA_SCENE} LIBRARIES test_cli_files)
 
 # What the mechanisms cost: ninja bench_mechanisms

@@ -17,7 +17,8 @@ START_TEST(any_length) { /* every pair of lengths with two of the masks in turn 
   CALL_FOR_TARGETS(target)
     for (int j = 0; j < 10; j++)
       for (int k = 0; k < 2; k++, turn++) {
-        backward_spec s = {.call = {.dim = 16, .target = target, .len_q = lengths[_i], .len_kv = lengths[j], .seed = j}};
+        int64_t len_q = lengths[_i], len_kv = lengths[j];
+        backward_spec s = {.call = {.dim = 16, .target = target, .len_q = len_q, .len_kv = len_kv, .seed = j}};
         backward_test(&s, masks[turn % MASKS].see, masks[turn % MASKS].context);
       }
 }

@@ -1,10 +1,10 @@
-/* Gated sums: SA + SWA and others. Outputs against the double-precision oracle; gradients against central differences of it,
- * and against the calls that they are made of. */
+/* Gated sums: SA + SWA and others. Outputs against the double-precision oracle; gradients against central differences
+ * of it, and against the calls that they are made of. */
 #include "sa/scene.h"
 
 enum { PARTS = 3 };
 
-/* ---- a case: parts 0 and 2 permuted windows, part 1 a plain one --------------------------------------------------------------- */
+/* ---- a case: parts 0 and 2 permuted windows, part 1 a plain one -------------------------------------------------- */
 
 typedef enum gate_kind { GIVEN, PROJECTED, PROJECTED_WITHOUT_BIAS, GATE_KINDS } gate_kind;
 
@@ -53,8 +53,8 @@ static void init_part(gated_case *t, int i) {
   if (i % 2) {
     a->bound = t->window;
   } else {
-    fly_sa_desc d = {FLY_INIT(fly_sa_desc), .left = 5 + i, .right = 4, .batch = s->batch, .heads = s->heads, .length = s->n,
-                     .seed = 3, .layer = (uint32_t)i, .per_head = i > 0};
+    fly_sa_desc d = {FLY_INIT(fly_sa_desc), .left = 5 + i, .right = 4,           .batch = s->batch, .heads = s->heads,
+                     .length = s->n,        .seed = 3,     .layer = (uint32_t)i, .per_head = i > 0};
     ck_fly_ok(fly_sa_create(t->mask[0], &d, &t->sa[i], &error), error);
     ck_fly_ok(fly_sa_apply(t->sa[i], a, &error), error);
   }
@@ -105,7 +105,7 @@ static void finish(gated_case *t) {
   fly_bound_release(&t->window);
 }
 
-/* ---- the reference ------------------------------------------------------------------------------------------------------------ */
+/* ---- the reference ----------------------------------------------------------------------------------------------- */
 
 /* Part i, by position in its own order. */
 typedef struct part_context {
@@ -128,7 +128,8 @@ static double logit(const gated_case *t, int i, int64_t b, int64_t h, int64_t s,
   int64_t c = t->spec.by_channel ? d : 0;
   if (t->spec.kind == GIVEN) return oracle_get(&g->logits, b, h, s, c);
   double sum = t->spec.kind == PROJECTED ? oracle_get(&g->bias, 0, h, c, 0) : 0;
-  for (int64_t k = 0; k < t->spec.width; k++) sum += oracle_get(&g->weight, 0, h, c, k) * oracle_get(&t->call.x, b, 0, s, k);
+  for (int64_t k = 0; k < t->spec.width; k++)
+    sum += oracle_get(&g->weight, 0, h, c, k) * oracle_get(&t->call.x, b, 0, s, k);
   return sum;
 }
 
@@ -169,7 +170,9 @@ static void reference(const gated_case *t, double *want, double *tolerance) {
   }
 }
 
-static size_t size_of(const gated_case *t) { return (size_t)(t->spec.batch * t->spec.heads * t->spec.n * t->spec.value_dim); }
+static size_t size_of(const gated_case *t) {
+  return (size_t)(t->spec.batch * t->spec.heads * t->spec.n * t->spec.value_dim);
+}
 
 static void check_forward(const gated_case *t, const char *what) {
   double *want = calloc(size_of(t), sizeof *want), *tolerance = calloc(size_of(t), sizeof *tolerance);
@@ -201,7 +204,7 @@ static void backward(const gated_case *t) {
   ck_fly_ok(fly_gated_backward(&t->call, &error), error);
 }
 
-/* ---- tests -------------------------------------------------------------------------------------------------------------------- */
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 START_TEST(outputs_follow_the_formula) { /* _i: the kind of gate */
   static const fly_type types[] = {FLY_F32, FLY_F16, FLY_BF16};
@@ -209,9 +212,19 @@ START_TEST(outputs_follow_the_formula) { /* _i: the kind of gate */
     for (int by_channel = 0; by_channel < 2; by_channel++)
       for (int parts = 1; parts <= PARTS; parts++) {
         gated_case t;
-        gated_spec s = {.type = types[type], .gate_type = types[(type + parts) % 3], .batch = 2, .heads = 4, .kv_heads = 2,
-                        .n = 70 + 61 * type, .width = 10 + 50 * by_channel, .dim = 16, .value_dim = 24, .parts = parts, .kind = _i,
-                        .by_channel = by_channel, .forget = parts == 2};
+        gated_spec s = {.type = types[type],
+                        .gate_type = types[(type + parts) % 3],
+                        .batch = 2,
+                        .heads = 4,
+                        .kv_heads = 2,
+                        .n = 70 + 61 * type,
+                        .width = 10 + 50 * by_channel,
+                        .dim = 16,
+                        .value_dim = 24,
+                        .parts = parts,
+                        .kind = _i,
+                        .by_channel = by_channel,
+                        .forget = parts == 2};
         init(&t, &s);
         forward(&t);
         check_forward(&t, fly_type_name(s.type));
@@ -230,15 +243,24 @@ static void check_difference(const gated_case *t, const char *name, const fly_te
           oracle_set(x, b, h, s, d, at - 1e-3), low = oracle_get(x, b, h, s, d), down = loss(t);
           oracle_set(x, b, h, s, d, at);
           double want = (up - down) / (high - low), got = oracle_get(g, b, h, s, d);
-          ck_assert_msg(fabs(got - want) <= 3e-5 * (1 + fabs(want)), "%s[%d, %d, %d, %d] is %.9g, the difference quotient %.9g", name,
-                        (int)b, (int)h, (int)s, (int)d, got, want);
+          ck_assert_msg(fabs(got - want) <= 3e-5 * (1 + fabs(want)),
+                        "%s[%d, %d, %d, %d] is %.9g, the difference quotient %.9g", name, (int)b, (int)h, (int)s,
+                        (int)d, got, want);
         }
 }
 
 START_TEST(gradients_are_central_differences) { /* _i: the kind of gate, and whether by channel */
   gated_case t;
-  gated_spec s = {.batch = 2, .heads = 2, .kv_heads = 1, .n = 9, .width = 3, .dim = 3, .value_dim = 2, .parts = 3,
-                  .kind = _i % GATE_KINDS, .by_channel = _i / GATE_KINDS};
+  gated_spec s = {.batch = 2,
+                  .heads = 2,
+                  .kv_heads = 1,
+                  .n = 9,
+                  .width = 3,
+                  .dim = 3,
+                  .value_dim = 2,
+                  .parts = 3,
+                  .kind = _i % GATE_KINDS,
+                  .by_channel = _i / GATE_KINDS};
   init(&t, &s);
   forward(&t);
   backward(&t);
@@ -280,7 +302,15 @@ static void sum_of_parts(const gated_case *t, fly_tensor sums[3]) {
 
 START_TEST(gradients_are_the_sum_of_the_parts) { /* larger, with whole blocks in place */
   gated_case t;
-  gated_spec s = {.batch = 1, .heads = 4, .kv_heads = 2, .n = 330, .width = 70, .dim = 64, .value_dim = 64, .kind = _i, .by_channel = true};
+  gated_spec s = {.batch = 1,
+                  .heads = 4,
+                  .kv_heads = 2,
+                  .n = 330,
+                  .width = 70,
+                  .dim = 64,
+                  .value_dim = 64,
+                  .kind = _i,
+                  .by_channel = true};
   init(&t, &s);
   forward(&t);
   backward(&t);
@@ -299,7 +329,14 @@ END_TEST
 /* sum over tokens and parts, in double: what d_x, d_weight and d_bias are made of. */
 START_TEST(projections_pass_their_gradients_on) {
   gated_case t;
-  gated_spec s = {.batch = 2, .heads = 3, .kv_heads = 3, .n = 200, .width = 130, .dim = 16, .value_dim = 20, .kind = PROJECTED,
+  gated_spec s = {.batch = 2,
+                  .heads = 3,
+                  .kv_heads = 3,
+                  .n = 200,
+                  .width = 130,
+                  .dim = 16,
+                  .value_dim = 20,
+                  .kind = PROJECTED,
                   .by_channel = _i};
   init(&t, &s);
   forward(&t);
@@ -315,7 +352,8 @@ START_TEST(projections_pass_their_gradients_on) {
         double open = sigmoid(logit(&t, i, b, h, r, c)), d = 0;
         for (int64_t k = 0; k < s.value_dim; k++)
           if (!s.by_channel || k == c)
-            d += open * (1 - open) * oracle_get(&t.parts[i].attention.out, b, h, r, k) * oracle_get(&t.call.d_out, b, h, r, k);
+            d += open * (1 - open) * oracle_get(&t.parts[i].attention.out, b, h, r, k) *
+                 oracle_get(&t.call.d_out, b, h, r, k);
         for (int64_t k = 0; k < s.width; k++) {
           d_w[(h * channels + c) * (s.width + 1) + k] += d * oracle_get(&t.call.x, b, 0, r, k);
           d_x[(b * s.n + r) * s.width + k] += d * oracle_get(&g->weight, 0, h, c, k);
@@ -327,7 +365,8 @@ START_TEST(projections_pass_their_gradients_on) {
         for (int64_t k = 0; k <= s.width; k++) {
           double want = d_w[(h * channels + c) * (s.width + 1) + k];
           double got = k < s.width ? oracle_get(&g->d_weight, 0, h, c, k) : oracle_get(&g->d_bias, 0, h, c, 0);
-          ck_assert_msg(fabs(got - want) < 1e-5 * (5 + fabs(want)), "d_weight[%d, %d, %d] is %g, not %g", (int)h, (int)c, (int)k, got, want);
+          ck_assert_msg(fabs(got - want) < 1e-5 * (5 + fabs(want)), "d_weight[%d, %d, %d] is %g, not %g", (int)h,
+                        (int)c, (int)k, got, want);
         }
     free(d_w);
   }
@@ -354,13 +393,22 @@ END_TEST
 
 START_TEST(any_number_of_threads_gives_the_same_bits) {
   gated_case t, u;
-  gated_spec s = {.batch = 2, .heads = 4, .kv_heads = 2, .n = 300, .width = 50, .dim = 32, .value_dim = 32, .kind = PROJECTED, .threads = 1};
+  gated_spec s = {.batch = 2,
+                  .heads = 4,
+                  .kv_heads = 2,
+                  .n = 300,
+                  .width = 50,
+                  .dim = 32,
+                  .value_dim = 32,
+                  .kind = PROJECTED,
+                  .threads = 1};
   init(&t, &s);
   forward(&t), backward(&t);
   for (s.threads = 2; s.threads < 5; s.threads++) {
     init(&u, &s);
     forward(&u), backward(&u);
-    ck_assert(scene_equal(&t.call.out, &u.call.out) && scene_equal(&t.call.d_q, &u.call.d_q) && scene_equal(&t.call.d_k, &u.call.d_k));
+    ck_assert(scene_equal(&t.call.out, &u.call.out) && scene_equal(&t.call.d_q, &u.call.d_q) &&
+              scene_equal(&t.call.d_k, &u.call.d_k));
     ck_assert(scene_equal(&t.call.d_v, &u.call.d_v) && scene_equal(&t.call.d_x, &u.call.d_x));
     for (int i = 0; i < 2; i++) {
       ck_assert(scene_equal(&t.parts[i].gate.d_weight, &u.parts[i].gate.d_weight));
@@ -377,7 +425,8 @@ START_TEST(gates_reach_0_and_1_without_nans) {
   gated_spec s = {.batch = 1, .heads = 1, .kv_heads = 1, .n = 12, .dim = 16, .value_dim = 16};
   static const double logits[] = {0, 1000, -1000, INFINITY, -INFINITY, 3e38};
   init(&t, &s);
-  for (int r = 0; r < 6; r++) oracle_set(&t.parts[0].gate.logits, 0, 0, r, 0, logits[r]), oracle_set(&t.parts[1].gate.logits, 0, 0, r, 0, -90);
+  for (int r = 0; r < 6; r++)
+    oracle_set(&t.parts[0].gate.logits, 0, 0, r, 0, logits[r]), oracle_set(&t.parts[1].gate.logits, 0, 0, r, 0, -90);
   forward(&t), backward(&t);
   for (int r = 0; r < 6; r++)
     for (int d = 0; d < 16; d++) {
@@ -393,7 +442,8 @@ END_TEST
 
 START_TEST(only_what_is_wanted_is_made) { /* and gates alone need no attention */
   gated_case t, u;
-  gated_spec s = {.batch = 1, .heads = 2, .kv_heads = 1, .n = 60, .width = 9, .dim = 8, .value_dim = 8, .kind = PROJECTED};
+  gated_spec s = {
+      .batch = 1, .heads = 2, .kv_heads = 1, .n = 60, .width = 9, .dim = 8, .value_dim = 8, .kind = PROJECTED};
   init(&t, &s), init(&u, &s);
   forward(&t), backward(&t), forward(&u);
   fly_tensor keep[] = {u.call.d_q, u.call.d_k, u.call.d_v, u.call.d_x};
@@ -414,17 +464,17 @@ START_TEST(misuse_is_refused) {
   gated_case t;
   gated_spec s = {.batch = 1, .heads = 2, .kv_heads = 1, .n = 20, .width = 9, .dim = 8, .value_dim = 8};
   fly_error error;
-#define REFUSED(what, back, text, change)                                                                            \
-  do {                                                                                                               \
-    s.kind = what;                                                                                                   \
-    init(&t, &s);                                                                                                    \
-    fly_gated_call c = t.call;                                                                                       \
-    fly_gated_part p[2] = {t.parts[0], t.parts[1]};                                                                  \
-    c.parts = p;                                                                                                     \
-    change;                                                                                                          \
-    ck_assert_int_eq(back ? fly_gated_backward(&c, &error) : fly_gated_forward(&c, &error), FLY_ERROR_ARGUMENT);      \
-    ck_assert_msg(strstr(error.message, text) != NULL, "%s", error.message);                                         \
-    finish(&t);                                                                                                      \
+#define REFUSED(what, back, text, change)                                                                              \
+  do {                                                                                                                 \
+    s.kind = what;                                                                                                     \
+    init(&t, &s);                                                                                                      \
+    fly_gated_call c = t.call;                                                                                         \
+    fly_gated_part p[2] = {t.parts[0], t.parts[1]};                                                                    \
+    c.parts = p;                                                                                                       \
+    change;                                                                                                            \
+    ck_assert_int_eq(back ? fly_gated_backward(&c, &error) : fly_gated_forward(&c, &error), FLY_ERROR_ARGUMENT);       \
+    ck_assert_msg(strstr(error.message, text) != NULL, "%s", error.message);                                           \
+    finish(&t);                                                                                                        \
   } while (0)
   REFUSED(GIVEN, false, "FLY_INIT(fly_gated_call)", c.size = 2);
   REFUSED(GIVEN, false, "count is 0", c.count = 0);
@@ -455,7 +505,15 @@ END_TEST
 
 START_TEST(failing_allocations_are_reported) {
   gated_case t;
-  gated_spec s = {.batch = 1, .heads = 2, .kv_heads = 1, .n = 20, .width = 9, .dim = 8, .value_dim = 8, .kind = PROJECTED, .threads = 1};
+  gated_spec s = {.batch = 1,
+                  .heads = 2,
+                  .kv_heads = 1,
+                  .n = 20,
+                  .width = 9,
+                  .dim = 8,
+                  .value_dim = 8,
+                  .kind = PROJECTED,
+                  .threads = 1};
   fly_error error;
   fly_status status;
   int failures[2] = {0};

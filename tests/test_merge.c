@@ -1,12 +1,12 @@
-/* Partial attentions merge to the attention over all keys; gradients are those of the formula. The reference is the formula in
- * double precision, and the attention oracle over all keys. */
+/* Partial attentions merge to the attention over all keys; gradients are those of the formula. The reference is the
+ * formula in double precision, and the attention oracle over all keys. */
 #include <float.h>
 
 #include "support/call_case.h"
 
 enum { MOST = 5 };
 
-/* ---- a case ---------------------------------------------------------------------------------------------------------------- */
+/* ---- a case ------------------------------------------------------------------------------------------------------ */
 
 typedef struct merge_spec {
   fly_type type[MOST], out_type; /* 0: f32 */
@@ -77,8 +77,10 @@ static void init(merge_case *t, const merge_spec *spec) {
     p->d_out = make(t, type, rows, s->dim), p->d_lse = make(t, FLY_F32, rows, 1);
     fill(&p->out, &random, 1), fill(&p->lse, &random, 3);
     fill(&p->d_out, NULL, 0), fill(&p->d_lse, NULL, 0);
-    if (s->row_maps && i % 2 == 0) p->rows = make_rows(t, rows, &random);
-    else p->out.shape[2] = p->lse.shape[2] = p->d_out.shape[2] = p->d_lse.shape[2] = s->rows;
+    if (s->row_maps && i % 2 == 0)
+      p->rows = make_rows(t, rows, &random);
+    else
+      p->out.shape[2] = p->lse.shape[2] = p->d_out.shape[2] = p->d_lse.shape[2] = s->rows;
     for (int64_t b = 0; b < s->batch; b++)
       for (int64_t h = 0; h < s->heads; h++)
         for (int64_t r = 0; r < p->out.shape[2]; r++) {
@@ -88,8 +90,12 @@ static void init(merge_case *t, const merge_spec *spec) {
         }
   }
   fly_type type = s->out_type ? s->out_type : FLY_F32;
-  t->call = (fly_merge_call){FLY_INIT(fly_merge_call), .partials = t->partials, .count = s->count, .threads = s->threads,
-                             .out = make(t, type, s->rows, s->dim), .lse = make(t, FLY_F32, s->rows, 1),
+  t->call = (fly_merge_call){FLY_INIT(fly_merge_call),
+                             .partials = t->partials,
+                             .count = s->count,
+                             .threads = s->threads,
+                             .out = make(t, type, s->rows, s->dim),
+                             .lse = make(t, FLY_F32, s->rows, 1),
                              .d_out = make(t, type, s->rows, s->dim)};
   if (s->d_lse) t->call.d_lse = make(t, FLY_F32, s->rows, 1), fill(&t->call.d_lse, &random, 1);
   fill(&t->call.out, NULL, 0), fill(&t->call.lse, NULL, 0), fill(&t->call.d_out, &random, 1);
@@ -99,7 +105,7 @@ static void finish(merge_case *t) {
   for (int i = 0; i < t->used; i++) guard_free(t->memory[i]);
 }
 
-/* ---- the formula -------------------------------------------------------------------------------------------------------------- */
+/* ---- the formula ------------------------------------------------------------------------------------------------- */
 
 static int64_t row_of(const fly_partial *p, int64_t b, int64_t h, int64_t r) {
   return p->rows.rows ? p->rows.rows[b * p->rows.stride_batch + h * p->rows.stride_head + r] : r;
@@ -119,7 +125,9 @@ static double weigh(const merge_case *t, int64_t b, int64_t h, int64_t r, double
 }
 
 static double rounding(fly_type type, double x) {
-  return type == FLY_F16 ? fabs(x) * 0x1.01p-11 + 0x1p-24 : type == FLY_BF16 ? fabs(x) * 0x1.01p-8 + 0x1p-133 : fabs(x) * 0x1.01p-24 + 0x1p-149;
+  return type == FLY_F16    ? fabs(x) * 0x1.01p-11 + 0x1p-24
+         : type == FLY_BF16 ? fabs(x) * 0x1.01p-8 + 0x1p-133
+                            : fabs(x) * 0x1.01p-24 + 0x1p-149;
 }
 
 /* One rounding of the result, and a little of double precision. */
@@ -139,7 +147,9 @@ static void check_forward(const merge_case *t) {
         for (int d = 0; d < t->spec.dim; d++) {
           double want = 0, size = 0;
           for (int i = 0; i < t->spec.count; i++) {
-            double x = weight[i] > 0 ? weight[i] * oracle_get(&t->partials[i].out, b, h, row_of(&t->partials[i], b, h, r), d) : 0;
+            double x = weight[i] > 0
+                           ? weight[i] * oracle_get(&t->partials[i].out, b, h, row_of(&t->partials[i], b, h, r), d)
+                           : 0;
             want += x, size += fabs(x);
           }
           expect(oracle_get(&t->call.out, b, h, r, d), &t->call.out, want, size, "out", r, d);
@@ -157,7 +167,8 @@ static void check_backward(const merge_case *t) {
         for (int i = 0; i < t->spec.count; i++) {
           dot[i] = 0;
           for (int d = 0; d < t->spec.dim && weight[i] > 0; d++)
-            dot[i] += oracle_get(&t->call.d_out, b, h, r, d) * oracle_get(&t->partials[i].out, b, h, row_of(&t->partials[i], b, h, r), d);
+            dot[i] += oracle_get(&t->call.d_out, b, h, r, d) *
+                      oracle_get(&t->partials[i].out, b, h, row_of(&t->partials[i], b, h, r), d);
           mean += weight[i] * dot[i];
         }
         for (int i = 0; i < t->spec.count; i++) {
@@ -167,8 +178,8 @@ static void check_backward(const merge_case *t) {
           double want = weight[i] > 0 ? weight[i] * (dot[i] - mean + d_lse) : 0;
           expect(oracle_get(&p->d_lse, b, h, row, 0), &p->d_lse, want, t->spec.dim * 10, "d_lse", r, i);
           for (int d = 0; d < t->spec.dim; d++)
-            expect(oracle_get(&p->d_out, b, h, row, d), &p->d_out, weight[i] * oracle_get(&t->call.d_out, b, h, r, d), 1, "d_out",
-                   r, d);
+            expect(oracle_get(&p->d_out, b, h, row, d), &p->d_out, weight[i] * oracle_get(&t->call.d_out, b, h, r, d),
+                   1, "d_out", r, d);
         }
       }
 }
@@ -201,7 +212,7 @@ static void run(const merge_spec *spec) {
   finish(&t);
 }
 
-/* ---- tests -------------------------------------------------------------------------------------------------------------------- */
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 static const char *const targets[] = {"x86-64", "x86-64-v3", "x86-64-v4"};
 
@@ -211,8 +222,16 @@ START_TEST(every_shape_type_and_layout_follows_the_formula) { /* _i: the vector 
   setenv("FLYMASK_ISA", targets[_i], 1);
   for (int dim = 0; dim < 9; dim++)
     for (int count = 0; count <= MOST; count++) {
-      merge_spec s = {.count = count, .dim = dims[dim], .batch = 2, .heads = 3, .rows = 1 + 20 * count, .seed = dim * 10 + count,
-                      .row_maps = (dim + count) & 1, .padded = (dim + count) & 2, .d_lse = dim & 1, .empty = count};
+      merge_spec s = {.count = count,
+                      .dim = dims[dim],
+                      .batch = 2,
+                      .heads = 3,
+                      .rows = 1 + 20 * count,
+                      .seed = dim * 10 + count,
+                      .row_maps = (dim + count) & 1,
+                      .padded = (dim + count) & 2,
+                      .d_lse = dim & 1,
+                      .empty = count};
       for (int i = 0; i < count; i++) s.type[i] = types[(i + dim) % 3];
       s.out_type = types[(dim + count) % 3];
       run(&s);
@@ -226,8 +245,9 @@ START_TEST(an_empty_call_is_all_right) {
     merge_case t;
     fly_error error;
     init(&t, &s);
-    fly_tensor *all[] = {&t.call.out, &t.call.lse, &t.call.d_out, &t.partials[0].out, &t.partials[0].lse, &t.partials[1].out,
-                         &t.partials[1].lse, &t.partials[0].d_out, &t.partials[0].d_lse, &t.partials[1].d_out, &t.partials[1].d_lse};
+    fly_tensor *all[] = {&t.call.out,          &t.call.lse,          &t.call.d_out,       &t.partials[0].out,
+                         &t.partials[0].lse,   &t.partials[1].out,   &t.partials[1].lse,  &t.partials[0].d_out,
+                         &t.partials[0].d_lse, &t.partials[1].d_out, &t.partials[1].d_lse};
     for (int i = 0; i < 11; i++) all[i]->shape[what] = 0;
     ck_fly_ok(fly_merge(&t.call, &error), error);
     ck_fly_ok(fly_merge_backward(&t.call, &error), error);
@@ -248,12 +268,14 @@ START_TEST(parts_of_an_attention_merge_to_the_whole) { /* keys split at 100 and 
     call_init(&part[i], &s, see_causal, NULL);
     fly_attention *c = &part[i].call;
     c->q = whole.call.q, c->k = whole.call.k, c->v = whole.call.v;
-    c->k.data = (float *)c->k.data + start[i] * c->k.stride[2], c->v.data = (float *)c->v.data + start[i] * c->v.stride[2];
+    c->k.data = (float *)c->k.data + start[i] * c->k.stride[2],
+    c->v.data = (float *)c->v.data + start[i] * c->v.stride[2];
     c->k.shape[2] = c->v.shape[2] = s.len_kv;
     call_run(&part[i]);
     partials[i] = (fly_partial){.out = c->out, .lse = c->lse};
   }
-  fly_merge_call merge = {FLY_INIT(fly_merge_call), .partials = partials, .count = 3, .out = whole.call.out, .lse = whole.call.lse};
+  fly_merge_call merge = {FLY_INIT(fly_merge_call), .partials = partials, .count = 3, .out = whole.call.out,
+                          .lse = whole.call.lse};
   ck_fly_ok(fly_merge(&merge, &error), error);
   oracle_check(&whole.call, see_causal, NULL, CALL_UNTOUCHED, "merged");
   for (int i = 0; i < 3; i++) call_free(&part[i]);
@@ -290,7 +312,8 @@ START_TEST(gradients_are_central_differences) {
         oracle_set(x, 0, 0, r, at, was - 1e-3), low = oracle_get(x, 0, 0, r, at), down = loss(&t);
         oracle_set(x, 0, 0, r, at, was);
         double want = (up - down) / (high - low), got = oracle_get(g, 0, 0, r, at);
-        ck_assert_msg(fabs(got - want) < 1e-5 * (1 + fabs(want)), "partial %d row %d channel %d: %g, not %g", i, (int)r, d, got, want);
+        ck_assert_msg(fabs(got - want) < 1e-5 * (1 + fabs(want)), "partial %d row %d channel %d: %g, not %g", i, (int)r,
+                      d, got, want);
       }
   finish(&t);
 }
@@ -360,13 +383,13 @@ START_TEST(misuse_is_refused) {
   merge_case t;
   merge_spec s = {.count = 2, .dim = 8, .batch = 1, .heads = 2, .rows = 6, .row_maps = true};
   fly_error error;
-#define REFUSED(change, backward, text)                                                                                  \
-  do {                                                                                                                   \
-    init(&t, &s);                                                                                                        \
-    change;                                                                                                              \
-    ck_assert_int_eq(status_of(&t, backward, &error), FLY_ERROR_ARGUMENT);                                               \
-    ck_assert_msg(strstr(error.message, text) != NULL, "%s", error.message);                                             \
-    finish(&t);                                                                                                          \
+#define REFUSED(change, backward, text)                                                                                \
+  do {                                                                                                                 \
+    init(&t, &s);                                                                                                      \
+    change;                                                                                                            \
+    ck_assert_int_eq(status_of(&t, backward, &error), FLY_ERROR_ARGUMENT);                                             \
+    ck_assert_msg(strstr(error.message, text) != NULL, "%s", error.message);                                           \
+    finish(&t);                                                                                                        \
   } while (0)
   REFUSED(t.call.size = 1, false, "FLY_INIT(fly_merge_call)");
   REFUSED(t.call.count = -1, false, "count -1");

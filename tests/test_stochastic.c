@@ -1,8 +1,8 @@
-/* Stochastic Attention as a call: equal to gathering, windowed attention and scattering, bit for bit; equal to dense attention
- * over tokens in double precision, forward and backward; documents that do not leak; draws as documented. */
+/* Stochastic Attention as a call: equal to gathering, windowed attention and scattering, bit for bit; equal to dense
+ * attention over tokens in double precision, forward and backward; documents that do not leak; draws as documented. */
 #include "sa/scene.h"
 
-/* ---- windows over a permutation, by token ------------------------------------------------------------------------------------ */
+/* ---- windows over a permutation, by token ------------------------------------------------------------------------ */
 
 /* What token i of a sample sees, from the definition: positions are the inverse of the permutation. */
 typedef struct tokens {
@@ -36,23 +36,30 @@ static const uint64_t sample_step = 0x9E3779B97F4A7C15;
 /* The positions that the header documents. */
 static int32_t *documented_positions(const fly_sa_desc *d, tokens *t) {
   int64_t heads = d->per_head ? d->heads : 1, batch = d->per_sample ? d->batch : 1, n = d->length;
-  int32_t *position = malloc((size_t)(batch * heads * n + 1) * sizeof *position), *rows = malloc((size_t)(n + 1) * sizeof *rows);
+  int32_t *position = malloc((size_t)(batch * heads * n + 1) * sizeof *position),
+          *rows = malloc((size_t)(n + 1) * sizeof *rows);
   for (int64_t b = 0; b < batch; b++)
     for (int64_t h = 0; h < heads; h++) {
-      ck_assert_int_eq(fly_permutation(n, d->seed + (uint64_t)b * sample_step, d->layer, d->step, (uint32_t)h, rows, NULL), FLY_OK);
+      ck_assert_int_eq(
+          fly_permutation(n, d->seed + (uint64_t)b * sample_step, d->layer, d->step, (uint32_t)h, rows, NULL), FLY_OK);
       for (int64_t p = 0; p < n; p++) position[(b * heads + h) * n + rows[p]] = (int32_t)p;
     }
   free(rows);
-  *t = (tokens){.left = d->left, .right = d->right, .causal = d->causal, .n = (int)n, .position = position,
-                .stride_b = d->per_sample ? heads * n : 0, .stride_h = d->per_head ? n : 0};
+  *t = (tokens){.left = d->left,
+                .right = d->right,
+                .causal = d->causal,
+                .n = (int)n,
+                .position = position,
+                .stride_b = d->per_sample ? heads * n : 0,
+                .stride_h = d->per_head ? n : 0};
   return position;
 }
 
 /* The same call over tokens: no row maps, no documents; the predicate has it all. */
 static fly_attention by_token(const fly_attention *c) {
   fly_attention t = *c;
-  t.geometry = (fly_geometry){FLY_INIT(fly_geometry), .batch = c->q.shape[0], .heads = c->q.shape[1], .len_q = c->q.shape[2],
-                              .len_kv = c->k.shape[2]};
+  t.geometry = (fly_geometry){FLY_INIT(fly_geometry), .batch = c->q.shape[0], .heads = c->q.shape[1],
+                              .len_q = c->q.shape[2], .len_kv = c->k.shape[2]};
   t.out_rows = (fly_row_map){0};
   return t;
 }
@@ -93,20 +100,33 @@ static const struct {
   fly_sa_causal causal;
   bool per_head, per_sample;
 } windows[] = {
-    {16, 16, FLY_SA_BY_TOKEN, false, false},    {16, 16, FLY_SA_BY_TOKEN, true, true}, {40, 0, FLY_SA_NOT_CAUSAL, false, true},
-    {0, 30, FLY_SA_BY_BOTH, true, false},       {9, 70, FLY_SA_BY_POSITION, true, true}, {-1, 20, FLY_SA_BY_TOKEN, false, false},
-    {-1, -1, FLY_SA_BY_TOKEN, true, false},     {0, 0, FLY_SA_BY_TOKEN, false, false},   {300, 300, FLY_SA_NOT_CAUSAL, true, true},
+    {16, 16, FLY_SA_BY_TOKEN, false, false},   {16, 16, FLY_SA_BY_TOKEN, true, true},
+    {40, 0, FLY_SA_NOT_CAUSAL, false, true},   {0, 30, FLY_SA_BY_BOTH, true, false},
+    {9, 70, FLY_SA_BY_POSITION, true, true},   {-1, 20, FLY_SA_BY_TOKEN, false, false},
+    {-1, -1, FLY_SA_BY_TOKEN, true, false},    {0, 0, FLY_SA_BY_TOKEN, false, false},
+    {300, 300, FLY_SA_NOT_CAUSAL, true, true},
 };
 enum { WINDOWS = sizeof windows / sizeof *windows };
 
 static fly_sa_desc desc_of(int i, const shape *s) {
-  return (fly_sa_desc){FLY_INIT(fly_sa_desc), .left = windows[i].left, .right = windows[i].right, .causal = windows[i].causal,
-                       .batch = s->batch, .heads = s->heads, .length = s->n, .seed = 7 + (uint64_t)i, .layer = 2, .step = 5,
-                       .per_head = windows[i].per_head, .per_sample = windows[i].per_sample};
+  return (fly_sa_desc){FLY_INIT(fly_sa_desc),
+                       .left = windows[i].left,
+                       .right = windows[i].right,
+                       .causal = windows[i].causal,
+                       .batch = s->batch,
+                       .heads = s->heads,
+                       .length = s->n,
+                       .seed = 7 + (uint64_t)i,
+                       .layer = 2,
+                       .step = 5,
+                       .per_head = windows[i].per_head,
+                       .per_sample = windows[i].per_sample};
 }
 
 START_TEST(attention_is_dense_attention_over_documented_positions) { /* _i: the window */
-  static const shape shapes[] = {{FLY_F32, 16, 8, 2, 4, 2, 150}, {FLY_BF16, 32, 32, 1, 2, 2, 129}, {FLY_F16, 8, 24, 3, 3, 1, 65},
+  static const shape shapes[] = {{FLY_F32, 16, 8, 2, 4, 2, 150},
+                                 {FLY_BF16, 32, 32, 1, 2, 2, 129},
+                                 {FLY_F16, 8, 24, 3, 3, 1, 65},
                                  {FLY_F32, 64, 64, 1, 1, 1, 1}};
   fly_mask *mask = scene_mask("stochastic");
   for (int i = 0; i < 4; i++) {
@@ -129,7 +149,7 @@ START_TEST(attention_is_dense_attention_over_documented_positions) { /* _i: the 
 }
 END_TEST
 
-/* ---- three steps ------------------------------------------------------------------------------------------------------------- */
+/* ---- three steps ------------------------------------------------------------------------------------------------- */
 
 static const char three_steps[] = "#include <flymask/mask.h>\n"
                                   "FLY_PARAM(int, left, 0);\n"
@@ -187,21 +207,25 @@ static void expect_bits(const fly_tensor *got, const fly_tensor *step, const fly
 }
 
 static void check_three_steps(const fly_attention *c, fly_mask *steps, const fly_sa_desc *d) {
-  fly_attention s = {FLY_INIT(fly_attention), .kernel = scene_kernel(steps, c->q.type, (int)c->q.shape[3], (int)c->v.shape[3])};
+  fly_attention s = {FLY_INIT(fly_attention),
+                     .kernel = scene_kernel(steps, c->q.type, (int)c->q.shape[3], (int)c->v.shape[3])};
   int64_t heads = d->per_head ? c->q.shape[1] : c->k.shape[1]; /* heads that share keys see them in one order */
   s.bound = bind_three_steps(steps, d, c);
-  s.q = permute(&c->q, c, c->q.shape[1], false), s.k = permute(&c->k, c, heads, false), s.v = permute(&c->v, c, heads, false);
+  s.q = permute(&c->q, c, c->q.shape[1], false), s.k = permute(&c->k, c, heads, false),
+  s.v = permute(&c->v, c, heads, false);
   s.d_out = permute(&c->d_out, c, c->q.shape[1], false), s.d_lse = permute(&c->d_lse, c, c->q.shape[1], false);
   scene_outputs(&s, 0);
   run_both(&s);
-  expect_bits(&c->out, &s.out, c, "out"), expect_bits(&c->lse, &s.lse, c, "lse"), expect_bits(&c->d_q, &s.d_q, c, "d_q");
+  expect_bits(&c->out, &s.out, c, "out"), expect_bits(&c->lse, &s.lse, c, "lse"),
+      expect_bits(&c->d_q, &s.d_q, c, "d_q");
   if (heads == c->k.shape[1]) expect_bits(&c->d_k, &s.d_k, c, "d_k"), expect_bits(&c->d_v, &s.d_v, c, "d_v");
   fly_bound_release(&s.bound);
   free_call(&s);
 }
 
 START_TEST(one_call_has_the_bits_of_three_steps) {
-  static const shape shapes[] = {{FLY_F32, 64, 64, 2, 2, 1, 500}, {FLY_F16, 40, 64, 1, 4, 4, 321}, {FLY_BF16, 64, 16, 2, 2, 2, 200}};
+  static const shape shapes[] = {
+      {FLY_F32, 64, 64, 2, 2, 1, 500}, {FLY_F16, 40, 64, 1, 4, 4, 321}, {FLY_BF16, 64, 16, 2, 2, 2, 200}};
   fly_mask *mask = scene_mask("stochastic"), *steps = scene_source(three_steps);
   for (int i = 0; i < 3; i++) {
     fly_attention c;
@@ -242,7 +266,7 @@ START_TEST(the_ring_closes_over_the_ends) {
 }
 END_TEST
 
-/* ---- documents --------------------------------------------------------------------------------------------------------------- */
+/* ---- documents --------------------------------------------------------------------------------------------------- */
 
 enum { DOCUMENTS = 6 };
 static const int32_t cu[DOCUMENTS + 1] = {0, 90, 91, 91, 230, 320, 397}; /* 90, 1, none, 139, 90, 77 tokens */
@@ -260,8 +284,14 @@ static void document_positions(const fly_sa_desc *d, tokens *t) {
       for (int i = cu[b]; i < cu[b + 1]; i++) start[i] = cu[b], end[i] = cu[b + 1];
     }
   free(rows);
-  *t = (tokens){.left = d->left, .right = d->right, .causal = d->causal, .n = n, .position = position,
-                .stride_h = d->per_head ? n : 0, .start = start, .end = end};
+  *t = (tokens){.left = d->left,
+                .right = d->right,
+                .causal = d->causal,
+                .n = n,
+                .position = position,
+                .stride_h = d->per_head ? n : 0,
+                .start = start,
+                .end = end};
 }
 
 START_TEST(documents_are_permuted_within_themselves) {
@@ -292,8 +322,8 @@ START_TEST(no_token_leaks_to_another_document) { /* NaNs in one document reach n
   fly_attention clean, dirty;
   fly_sa *sa;
   fly_error error;
-  fly_sa_desc d = {FLY_INIT(fly_sa_desc), .left = -1, .right = -1, .causal = FLY_SA_NOT_CAUSAL, .batch = DOCUMENTS, .heads = 2,
-                   .cu_seqlens = cu, .per_head = true};
+  fly_sa_desc d = {FLY_INIT(fly_sa_desc), .left = -1, .right = -1,      .causal = FLY_SA_NOT_CAUSAL,
+                   .batch = DOCUMENTS,    .heads = 2, .cu_seqlens = cu, .per_head = true};
   ck_fly_ok(fly_sa_create(mask, &d, &sa, &error), error);
   make_call(&s, mask, &clean), make_call(&s, mask, &dirty);
   fly_tensor *inputs[] = {&dirty.q, &dirty.k, &dirty.v, &dirty.d_out};
@@ -316,7 +346,7 @@ START_TEST(no_token_leaks_to_another_document) { /* NaNs in one document reach n
 }
 END_TEST
 
-/* ---- draws ------------------------------------------------------------------------------------------------------------------- */
+/* ---- draws ------------------------------------------------------------------------------------------------------- */
 
 START_TEST(heads_and_samples_draw_their_own) {
   enum { N = 500 };
@@ -325,8 +355,9 @@ START_TEST(heads_and_samples_draw_their_own) {
     fly_sa *sa;
     fly_error error;
     fly_attention c = {FLY_INIT(fly_attention)};
-    fly_sa_desc d = {FLY_INIT(fly_sa_desc), .left = 3, .right = 3, .batch = 3, .heads = 4, .length = N, .per_head = which & 1,
-                     .per_sample = which & 2};
+    fly_sa_desc d = {
+        FLY_INIT(fly_sa_desc),  .left = 3, .right = 3, .batch = 3, .heads = 4, .length = N, .per_head = which & 1,
+        .per_sample = which & 2};
     ck_fly_ok(fly_sa_create(mask, &d, &sa, &error), error);
     ck_fly_ok(fly_sa_apply(sa, &c, &error), error);
     const fly_row_map *map = &c.geometry.q_rows;
@@ -380,8 +411,15 @@ START_TEST(draws_do_not_depend_on_threads) {
   fly_sa *sa[3];
   fly_error error;
   for (int i = 0; i < 3; i++) {
-    fly_sa_desc d = {FLY_INIT(fly_sa_desc), .left = 3, .batch = 3, .heads = 4, .length = 300, .per_head = true, .per_sample = true,
-                     .threads = 1 + i, .parallel_for = i == 2 ? one_by_one : NULL};
+    fly_sa_desc d = {FLY_INIT(fly_sa_desc),
+                     .left = 3,
+                     .batch = 3,
+                     .heads = 4,
+                     .length = 300,
+                     .per_head = true,
+                     .per_sample = true,
+                     .threads = 1 + i,
+                     .parallel_for = i == 2 ? one_by_one : NULL};
     c[i] = (fly_attention){FLY_INIT(fly_attention)};
     ck_fly_ok(fly_sa_create(mask, &d, &sa[i], &error), error);
     ck_fly_ok(fly_sa_apply(sa[i], &c[i], &error), error);
@@ -397,7 +435,8 @@ START_TEST(empty_calls_are_all_right) {
   for (int what = 0; what < 3; what++) {
     fly_sa *sa;
     fly_error error;
-    fly_sa_desc d = {FLY_INIT(fly_sa_desc), .left = 3, .batch = what != 0, .heads = what != 1, .length = what != 2 ? 5 : 0};
+    fly_sa_desc d = {FLY_INIT(fly_sa_desc), .left = 3, .batch = what != 0, .heads = what != 1,
+                     .length = what != 2 ? 5 : 0};
     ck_fly_ok(fly_sa_create(mask, &d, &sa, &error), error);
     fly_sa_release(&sa);
   }
@@ -405,19 +444,20 @@ START_TEST(empty_calls_are_all_right) {
 }
 END_TEST
 
-/* ---- misuse ------------------------------------------------------------------------------------------------------------------ */
+/* ---- misuse ------------------------------------------------------------------------------------------------------ */
 
 START_TEST(misuse_is_refused) {
   fly_mask *mask = scene_mask("stochastic"), *other = scene_mask("causal");
   fly_sa *sa;
   fly_error error;
-  const int32_t twice[] = {0, 1, 1, 3}, far[] = {0, 1, 4, 3}, falling[] = {0, 3, 2}, leaking[] = {0, 2, 1, 3}, documents[] = {0, 2, 4};
-#define REFUSED(mask_, text, ...)                                                                                     \
-  do {                                                                                                                \
-    fly_sa_desc d = {FLY_INIT(fly_sa_desc), .left = 1, .right = 1, .batch = 2, .heads = 2, .length = 4, __VA_ARGS__}; \
-    ck_assert_int_eq(fly_sa_create(mask_, &d, &sa, &error), FLY_ERROR_ARGUMENT);                                      \
-    ck_assert_ptr_null(sa);                                                                                           \
-    ck_assert_msg(strstr(error.message, text) != NULL, "%s", error.message);                                          \
+  const int32_t twice[] = {0, 1, 1, 3}, far[] = {0, 1, 4, 3}, falling[] = {0, 3, 2}, leaking[] = {0, 2, 1, 3},
+                documents[] = {0, 2, 4};
+#define REFUSED(mask_, text, ...)                                                                                      \
+  do {                                                                                                                 \
+    fly_sa_desc d = {FLY_INIT(fly_sa_desc), .left = 1, .right = 1, .batch = 2, .heads = 2, .length = 4, __VA_ARGS__};  \
+    ck_assert_int_eq(fly_sa_create(mask_, &d, &sa, &error), FLY_ERROR_ARGUMENT);                                       \
+    ck_assert_ptr_null(sa);                                                                                            \
+    ck_assert_msg(strstr(error.message, text) != NULL, "%s", error.message);                                           \
   } while (0)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverride-init"
@@ -448,7 +488,8 @@ START_TEST(failing_allocations_are_reported) {
   fly_status status;
   int32_t rows[130];
   ck_assert_int_eq(fly_permutation(130, 1, 0, 0, 0, rows, NULL), FLY_OK);
-  fly_sa_desc d = {FLY_INIT(fly_sa_desc), .left = 3, .batch = 2, .heads = 2, .length = 130, .rows = {.rows = rows}, .threads = 1};
+  fly_sa_desc d = {FLY_INIT(fly_sa_desc),  .left = 3,   .batch = 2, .heads = 2, .length = 130,
+                   .rows = {.rows = rows}, .threads = 1};
   int failures = 0;
   do {
     flyi_fail_allocation(failures + 1);
@@ -464,7 +505,7 @@ START_TEST(failing_allocations_are_reported) {
 }
 END_TEST
 
-/* ---- real inputs ------------------------------------------------------------------------------------------------------------- */
+/* ---- real inputs ------------------------------------------------------------------------------------------------- */
 
 static void compare(const char *name, const fly_tensor *got, double most, double frobenius, bool relative) {
   fly_tensor want = scene_load(name);
@@ -481,12 +522,13 @@ START_TEST(real_inputs_agree_with_float64_references) {
   fly_error error;
   int64_t count;
   int32_t *rows = scene_load_rows("perm", &count);
-  fly_attention c = {FLY_INIT(fly_attention), .q = scene_load("layer14_q"), .k = scene_load("layer14_k"), .v = scene_load("layer14_v"),
-                     .d_out = scene_load("dout"), .kernel = scene_kernel(mask, FLY_F32, 64, 64)};
+  fly_attention c = {FLY_INIT(fly_attention),      .q = scene_load("layer14_q"),
+                     .k = scene_load("layer14_k"), .v = scene_load("layer14_v"),
+                     .d_out = scene_load("dout"),  .kernel = scene_kernel(mask, FLY_F32, 64, 64)};
   scene_outputs(&c, 0);
   scene_free(&c.d_lse);
-  fly_sa_desc d = {FLY_INIT(fly_sa_desc), .left = 128, .right = 128, .batch = 1, .heads = c.q.shape[1], .length = count,
-                   .rows = {.rows = rows}};
+  fly_sa_desc d = {FLY_INIT(fly_sa_desc), .left = 128,     .right = 128,          .batch = 1,
+                   .heads = c.q.shape[1], .length = count, .rows = {.rows = rows}};
   ck_fly_ok(fly_sa_create(mask, &d, &sa, &error), error);
   ck_fly_ok(fly_sa_apply(sa, &c, &error), error);
   run_both(&c);

@@ -213,7 +213,7 @@ typedef struct tile {
 } tile;
 
 /* The next block most likely follows this one: each ROWS queries fetch their share of it to the second-level cache;
- * and in the first block, the rows of out that they will write. */
+ * and in the first block, the rows of out that they will write and those of Q that come next. */
 INLINE void fetch_next(const tile *t, const shape *s, int r0) {
   const float *k = t->k + BLOCK * s->depth + r0 / ROWS * s->fetch_k;
   const float *v = t->v + BLOCK * t->v_stride + r0 / ROWS * s->fetch_v;
@@ -222,6 +222,9 @@ INLINE void fetch_next(const tile *t, const shape *s, int r0) {
   const flyi_forward_cpu *c = t->opening;
   for (int i = r0; c && i < min(r0 + ROWS, c->count); i++)
     fetch_row(row_at(c->out, c->out_stride, c->out_rows, i, c->out_type), c->value_dim * element_size(c->out_type), true);
+  for (int i = r0; c && c->next_q && i < min(r0 + ROWS, c->next_count); i++)
+    for (int at = 0; at < c->dim * element_size(c->type); at += 64)
+      __builtin_prefetch(row_at(c->next_q, c->q_stride, c->next_rows, i, c->type) + at, 0, 2);
 }
 
 /* The keys of vectors [from, to): as many at a time as a register block takes, the last ones shared out evenly. */

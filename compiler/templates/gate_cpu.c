@@ -1,5 +1,5 @@
-/* gate_cpu.c: gated sums of attention outputs, forward and backward, and the products that project gates, on one CPU core. Compiled
- * once for each vector width of launch.h's targets.
+/* gate_cpu.c: gated sums of attention outputs, forward and backward, and the products that project gates, on one CPU
+ * core. Compiled once for each vector width of launch.h's targets.
  *
  *     g_i = sigmoid(logit_i)      out = sum g_i out_i
  *     d_logit_i = g_i (1 - g_i) <d_out, out_i>      d_out_i = g_i d_out
@@ -7,21 +7,30 @@
  * where <,> runs over the channels that share a gate. 1 - g is e g with e = exp(-logit), exact for gates near 1. */
 #include "block.h"
 
-/* ---- rows of any type --------------------------------------------------------------------------------------------------- */
+/* ---- rows of any type -------------------------------------------------------------------------------------------- */
 
 INLINE vf load_any(int type, const char *row, int i, int count) {
   switch (type) {
-  case FLY_F32: return load_row(FLY_F32, row, i, count);
-  case FLY_F16: return load_row(FLY_F16, row, i, count);
-  default: return load_row(FLY_BF16, row, i, count);
+  case FLY_F32:
+    return load_row(FLY_F32, row, i, count);
+  case FLY_F16:
+    return load_row(FLY_F16, row, i, count);
+  default:
+    return load_row(FLY_BF16, row, i, count);
   }
 }
 
 INLINE void store_any(int type, char *row, int i, int count, vf x) {
   switch (type) {
-  case FLY_F32: store_row(FLY_F32, row, i, count, x); break;
-  case FLY_F16: store_row(FLY_F16, row, i, count, x); break;
-  default: store_row(FLY_BF16, row, i, count, x); break;
+  case FLY_F32:
+    store_row(FLY_F32, row, i, count, x);
+    break;
+  case FLY_F16:
+    store_row(FLY_F16, row, i, count, x);
+    break;
+  default:
+    store_row(FLY_BF16, row, i, count, x);
+    break;
   }
 }
 
@@ -37,8 +46,10 @@ INLINE float load_one(int type, const char *row) {
 }
 
 INLINE void store_one(int type, char *row, float x) {
-  if (type == FLY_F32) memcpy(row, &x, sizeof x);
-  else store_any(type, row, 0, 1, (vf)x);
+  if (type == FLY_F32)
+    memcpy(row, &x, sizeof x);
+  else
+    store_any(type, row, 0, 1, (vf)x);
 }
 
 /* A gate and what is left to 1. */
@@ -61,11 +72,12 @@ INLINE gate gates_of_channels(const flyi_gate_cpu *p, int r, int n) {
 /* The gates of rows [r0, r0 + rows), up to W of them, that their channels share. */
 INLINE gate gates_of_rows(const flyi_gate_cpu *p, int r0, int rows) {
   float logit[W] = {0};
-  for (int i = 0; i < rows; i++) logit[i] = load_one(p->logits_type, element(p->logits, r0 + i, p->logits_stride, p->logits_type));
+  for (int i = 0; i < rows; i++)
+    logit[i] = load_one(p->logits_type, element(p->logits, r0 + i, p->logits_stride, p->logits_type));
   return gate_of(load(logit));
 }
 
-/* ---- forward ------------------------------------------------------------------------------------------------------------ */
+/* ---- forward ----------------------------------------------------------------------------------------------------- */
 
 INLINE void forward_rows(const flyi_gated_cpu *c, int type) {
   float open[FLYI_GATE_PARTS][W];
@@ -90,13 +102,19 @@ INLINE void forward_rows(const flyi_gated_cpu *c, int type) {
 
 static void forward(const flyi_gated_cpu *c) {
   switch (c->type) {
-  case FLY_F32: forward_rows(c, FLY_F32); break;
-  case FLY_F16: forward_rows(c, FLY_F16); break;
-  default: forward_rows(c, FLY_BF16); break;
+  case FLY_F32:
+    forward_rows(c, FLY_F32);
+    break;
+  case FLY_F16:
+    forward_rows(c, FLY_F16);
+    break;
+  default:
+    forward_rows(c, FLY_BF16);
+    break;
   }
 }
 
-/* ---- backward ----------------------------------------------------------------------------------------------------------- */
+/* ---- backward ---------------------------------------------------------------------------------------------------- */
 
 /* One row; open and slope: the gate that its channels share, and its derivative. */
 INLINE void back_row(const flyi_gated_cpu *c, int r, float open, float slope, int type) {
@@ -130,13 +148,19 @@ INLINE void backward_rows(const flyi_gated_cpu *c, int type) {
 
 static void backward(const flyi_gated_cpu *c) {
   switch (c->type) {
-  case FLY_F32: backward_rows(c, FLY_F32); break;
-  case FLY_F16: backward_rows(c, FLY_F16); break;
-  default: backward_rows(c, FLY_BF16); break;
+  case FLY_F32:
+    backward_rows(c, FLY_F32);
+    break;
+  case FLY_F16:
+    backward_rows(c, FLY_F16);
+    break;
+  default:
+    backward_rows(c, FLY_BF16);
+    break;
   }
 }
 
-/* ---- products ----------------------------------------------------------------------------------------------------------- */
+/* ---- products ---------------------------------------------------------------------------------------------------- */
 
 static void product(const flyi_product_cpu *p) {
   add_product(p->out, p->out_row, p->width, p->a, p->a_step, p->a_row, p->b, p->b_step, p->depth);
@@ -163,19 +187,22 @@ static void dots(const flyi_dots_cpu *d) {
   if (n < d->depth)
     for (int i = 0; i < SIDE; i++)
       for (int j = 0; j < SIDE; j++)
-        sum[i][j] += load_row(FLY_F32, (const char *)a[i], n, d->depth) * load_row(FLY_F32, (const char *)b[j], n, d->depth);
+        sum[i][j] += load_row(FLY_F32, (const char *)a[i], n, d->depth) *
+                     load_row(FLY_F32, (const char *)b[j], n, d->depth);
   for (int i = 0; i < d->rows; i++)
     for (int j = 0; j < d->columns; j++) d->out[i * d->out_row + j] = (d->bias ? d->bias[j] : 0) + sum_of(sum[i][j]);
 }
 
-static void load_rows(float *out, int64_t out_stride, const void *in, int64_t in_stride, int32_t type, int32_t count, int32_t dim) {
+static void load_rows(float *out, int64_t out_stride, const void *in, int64_t in_stride, int32_t type, int32_t count,
+                      int32_t dim) {
   for (int r = 0; r < count; r++, out += out_stride) {
     const char *row = element(in, r, in_stride, type);
     for (int n = 0; n < dim; n += W) store_row(FLY_F32, (char *)out, n, dim, load_any(type, row, n, dim));
   }
 }
 
-static void store_rows(void *out, int64_t out_stride, int32_t type, const float *in, int64_t in_stride, int32_t count, int32_t dim) {
+static void store_rows(void *out, int64_t out_stride, int32_t type, const float *in, int64_t in_stride, int32_t count,
+                       int32_t dim) {
   for (int r = 0; r < count; r++, in += in_stride) {
     char *row = element(out, r, out_stride, type);
     for (int n = 0; n < dim; n += W) store_any(type, row, n, dim, load_row(FLY_F32, (const char *)in, n, dim));

@@ -75,6 +75,9 @@ typedef struct flyi_forward_cpu {
   flyi_tile_fn *tile;
   const flyi_mask_args *args;
   void *scratch;        /* aligned to 64, one for each thread */
+  const void *next_q;   /* rows that this thread most likely takes next: asked for in passing. null: none */
+  const int32_t *next_rows;
+  int32_t next_count;
 } flyi_forward_cpu;
 
 /* What a build of the template offers. */
@@ -132,6 +135,8 @@ typedef struct flyi_backward_cpu {
   flyi_tile_fn *tile;
   const flyi_mask_args *args;
   void *scratch;   /* aligned to 64; carries P and G from `block` to `add_queries` */
+  const char *const *fetch; /* rows that are needed soon: asked for in passing */
+  int32_t fetch_count, fetch_bytes;
 } flyi_backward_cpu;
 
 /* f32 rows to rows of a tensor. */

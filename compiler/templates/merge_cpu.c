@@ -1,7 +1,8 @@
-/* merge_cpu.c: partial attention outputs merged by their log-sum-exp, forward and backward, on one CPU core. Compiled once for
- * each vector width of launch.h's targets.
+/* merge_cpu.c: partial attention outputs merged by their log-sum-exp, forward and backward, on one CPU core. Compiled
+ * once for each vector width of launch.h's targets.
  *
- * Input: for each row its partial outputs and LSEs. Output: the merged row and LSE, or the gradients of every partial row:
+ * Input: for each row its partial outputs and LSEs. Output: the merged row and LSE, or the gradients of every partial
+ * row:
  *
  *     w_i = exp(lse_i - lse)      out = sum w_i out_i
  *     d_out_i = w_i d_out         d_lse_i = w_i (<d_out, out_i> - sum_j w_j <d_out, out_j> + d_lse)
@@ -15,7 +16,7 @@ typedef double vd __attribute__((ext_vector_type(W)));
 
 static const double nothing = -__builtin_inf();
 
-/* ---- rows -------------------------------------------------------------------------------------------------------------- */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 /* Not functions: a vector twice as wide as the target's has no way to be passed. */
 #define TO_DOUBLE(x) __builtin_convertvector(x, vd)
@@ -45,8 +46,10 @@ static double weigh(const flyi_merge_cpu *c, int r, double *weight) {
     if (weight[i] > most) most = weight[i];
   }
   for (int i = 0; i < c->count; i++) {
-    if (weight[i] == nothing) weight[i] = 0;
-    else weight[i] = weight[i] == most && most < __builtin_inf() ? 1 : exp(weight[i] - most);
+    if (weight[i] == nothing)
+      weight[i] = 0;
+    else
+      weight[i] = weight[i] == most && most < __builtin_inf() ? 1 : exp(weight[i] - most);
     sum += weight[i];
   }
   if (sum == 0) return nothing;
@@ -54,13 +57,16 @@ static double weigh(const flyi_merge_cpu *c, int r, double *weight) {
   return most + (sum == 1 ? 0 : log(sum));
 }
 
-/* ---- forward ----------------------------------------------------------------------------------------------------------- */
+/* ---- forward ----------------------------------------------------------------------------------------------------- */
 
 INLINE vf load_any(int type, const char *row, int i, int count) {
   switch (type) {
-  case FLY_F32: return load_row(FLY_F32, row, i, count);
-  case FLY_F16: return load_row(FLY_F16, row, i, count);
-  default: return load_row(FLY_BF16, row, i, count);
+  case FLY_F32:
+    return load_row(FLY_F32, row, i, count);
+  case FLY_F16:
+    return load_row(FLY_F16, row, i, count);
+  default:
+    return load_row(FLY_BF16, row, i, count);
   }
 }
 
@@ -83,9 +89,15 @@ static void forward_row(const flyi_merge_cpu *c, int r) {
   }
   char *out = element(c->out, r, c->out_stride, c->type);
   switch (c->type) {
-  case FLY_F32: sum_rows(c, weight, row, out, FLY_F32); break;
-  case FLY_F16: sum_rows(c, weight, row, out, FLY_F16); break;
-  default: sum_rows(c, weight, row, out, FLY_BF16); break;
+  case FLY_F32:
+    sum_rows(c, weight, row, out, FLY_F32);
+    break;
+  case FLY_F16:
+    sum_rows(c, weight, row, out, FLY_F16);
+    break;
+  default:
+    sum_rows(c, weight, row, out, FLY_BF16);
+    break;
   }
   if (c->lse) c->lse[r * c->lse_stride] = (float)lse;
 }
@@ -112,27 +124,34 @@ static void forward(const flyi_merge_cpu *c) {
   }
 }
 
-/* ---- backward ---------------------------------------------------------------------------------------------------------- */
+/* ---- backward ---------------------------------------------------------------------------------------------------- */
 
 INLINE double dot_rows(const char *a, int type_a, const char *b, int type_b, int dim) {
   vd sum = (vd)0.0;
-  for (int n = 0; n < dim; n += W) sum += TO_DOUBLE(load_row(type_a, a, n, dim)) * TO_DOUBLE(load_row(type_b, b, n, dim));
+  for (int n = 0; n < dim; n += W)
+    sum += TO_DOUBLE(load_row(type_a, a, n, dim)) * TO_DOUBLE(load_row(type_b, b, n, dim));
   return sum_of_doubles(&sum);
 }
 
 INLINE double dot_with(const char *a, int type_a, const char *b, int type_b, int dim) {
   switch (type_b) {
-  case FLY_F32: return dot_rows(a, type_a, b, FLY_F32, dim);
-  case FLY_F16: return dot_rows(a, type_a, b, FLY_F16, dim);
-  default: return dot_rows(a, type_a, b, FLY_BF16, dim);
+  case FLY_F32:
+    return dot_rows(a, type_a, b, FLY_F32, dim);
+  case FLY_F16:
+    return dot_rows(a, type_a, b, FLY_F16, dim);
+  default:
+    return dot_rows(a, type_a, b, FLY_BF16, dim);
   }
 }
 
 static double dot_of(const char *a, int type_a, const char *b, int type_b, int dim) {
   switch (type_a) {
-  case FLY_F32: return dot_with(a, FLY_F32, b, type_b, dim);
-  case FLY_F16: return dot_with(a, FLY_F16, b, type_b, dim);
-  default: return dot_with(a, FLY_BF16, b, type_b, dim);
+  case FLY_F32:
+    return dot_with(a, FLY_F32, b, type_b, dim);
+  case FLY_F16:
+    return dot_with(a, FLY_F16, b, type_b, dim);
+  default:
+    return dot_with(a, FLY_BF16, b, type_b, dim);
   }
 }
 
@@ -145,17 +164,29 @@ INLINE void scale_row(char *to, int type, const char *from, int from_type, doubl
 
 INLINE void scale_to(char *to, int type, const char *from, int from_type, double weight, int dim) {
   switch (type) {
-  case FLY_F32: scale_row(to, FLY_F32, from, from_type, weight, dim); break;
-  case FLY_F16: scale_row(to, FLY_F16, from, from_type, weight, dim); break;
-  default: scale_row(to, FLY_BF16, from, from_type, weight, dim); break;
+  case FLY_F32:
+    scale_row(to, FLY_F32, from, from_type, weight, dim);
+    break;
+  case FLY_F16:
+    scale_row(to, FLY_F16, from, from_type, weight, dim);
+    break;
+  default:
+    scale_row(to, FLY_BF16, from, from_type, weight, dim);
+    break;
   }
 }
 
 static void scale_from(char *to, int type, const char *from, int from_type, double weight, int dim) {
   switch (from_type) {
-  case FLY_F32: scale_to(to, type, from, FLY_F32, weight, dim); break;
-  case FLY_F16: scale_to(to, type, from, FLY_F16, weight, dim); break;
-  default: scale_to(to, type, from, FLY_BF16, weight, dim); break;
+  case FLY_F32:
+    scale_to(to, type, from, FLY_F32, weight, dim);
+    break;
+  case FLY_F16:
+    scale_to(to, type, from, FLY_F16, weight, dim);
+    break;
+  default:
+    scale_to(to, type, from, FLY_BF16, weight, dim);
+    break;
   }
 }
 

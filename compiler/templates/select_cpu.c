@@ -1,12 +1,13 @@
-/* select_cpu.c: the gate of MoBA on one CPU core: means of blocks of keys, and for each query the earlier blocks whose means have the
- * largest products with it. Compiled once for each vector width of launch.h's targets.
+/* select_cpu.c: the gate of MoBA on one CPU core: means of blocks of keys, and for each query the earlier blocks whose
+ * means have the largest products with it. Compiled once for each vector width of launch.h's targets.
  *
- * Lanes are queries, 64 of them; blocks pass by in ascending order, ROWS at a time, and go from the products' registers into each
- * lane's list of the best so far, best first. A block must exceed what it displaces, so of equal ones the earlier stays. A NaN
- * counts as -infinity, which is never put into a list: lists that end with holes are filled with the earliest blocks. */
+ * Lanes are queries, 64 of them; blocks pass by in ascending order, ROWS at a time, and go from the products' registers
+ * into each lane's list of the best so far, best first. A block must exceed what it displaces, so of equal ones the
+ * earlier stays. A NaN counts as -infinity, which is never put into a list: lists that end with holes are filled with
+ * the earliest blocks. */
 #include "block.h"
 
-/* ---- means -------------------------------------------------------------------------------------------------------------- */
+/* ---- means ------------------------------------------------------------------------------------------------------- */
 
 typedef double vd __attribute__((ext_vector_type(W)));
 typedef vd vd_memory __attribute__((aligned(8), may_alias));
@@ -28,13 +29,19 @@ INLINE void mean_of(const flyi_mean_cpu *c, int type) {
 
 static void mean(const flyi_mean_cpu *c) {
   switch (c->type) {
-  case FLY_F32: mean_of(c, FLY_F32); break;
-  case FLY_F16: mean_of(c, FLY_F16); break;
-  default: mean_of(c, FLY_BF16); break;
+  case FLY_F32:
+    mean_of(c, FLY_F32);
+    break;
+  case FLY_F16:
+    mean_of(c, FLY_F16);
+    break;
+  default:
+    mean_of(c, FLY_BF16);
+    break;
   }
 }
 
-/* ---- the best so far ---------------------------------------------------------------------------------------------------- */
+/* ---- the best so far --------------------------------------------------------------------------------------------- */
 
 typedef struct best {
   float *score;   /* [most][64], descending */
@@ -44,7 +51,8 @@ typedef struct best {
 
 typedef vi vi_memory __attribute__((aligned(4), may_alias));
 
-/* ROWS blocks' scores, the first of which is block `first`, go into the lists of lanes [at, at + W). most: the lists' length. */
+/* ROWS blocks' scores, the first of which is block `first`, go into the lists of lanes [at, at + W). most: the lists'
+ * length. */
 INLINE void insert(const best *b, int most, int at, const vf *scores, int32_t first) {
   vf kept[4];
   vi kept_block[4];
@@ -66,8 +74,10 @@ INLINE void insert(const best *b, int most, int at, const vf *scores, int32_t fi
       vf new = moved ? score : old;
       vi new_block = moved ? block : old_block;
       score = moved ? old : score, block = moved ? old_block : block;
-      if (in_registers) kept[i] = new, kept_block[i] = new_block;
-      else store(at_score, new), *at_block = new_block;
+      if (in_registers)
+        kept[i] = new, kept_block[i] = new_block;
+      else
+        store(at_score, new), *at_block = new_block;
     }
   }
   for (int i = 0; in_registers && i < most; i++) {
@@ -77,7 +87,8 @@ INLINE void insert(const best *b, int most, int at, const vf *scores, int32_t fi
 }
 
 /* ROWS blocks against lanes [at, at + CHANNELS). own: the lanes' own blocks, or null where all blocks are earlier. */
-INLINE void score_blocks(const flyi_select_cpu *c, const float *q, const best *b, int at, int32_t first, const int32_t *own) {
+INLINE void score_blocks(const flyi_select_cpu *c, const float *q, const best *b, int at, int32_t first,
+                         const int32_t *own) {
   vf x[ROWS][COLS];
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < COLS; j++) x[r][j] = (vf)0.f;
   multiply(x, COLS, c->means + (int64_t)first * c->dim, 1, c->dim, q + at, BLOCK, c->dim);
@@ -86,15 +97,25 @@ INLINE void score_blocks(const flyi_select_cpu *c, const float *q, const best *b
     if (own) x[r][j] = *(const vi_memory *)(own + at + W * j) > (vi)(first + r) ? x[r][j] : (vf)-__builtin_inff();
   }
   UNROLL for (int j = 0; j < COLS; j++) switch (b->most) {
-  case 1: insert(b, 1, at + W * j, &x[0][j], first); break;
-  case 2: insert(b, 2, at + W * j, &x[0][j], first); break;
-  case 3: insert(b, 3, at + W * j, &x[0][j], first); break;
-  case 4: insert(b, 4, at + W * j, &x[0][j], first); break;
-  default: insert(b, b->most, at + W * j, &x[0][j], first); break;
+  case 1:
+    insert(b, 1, at + W * j, &x[0][j], first);
+    break;
+  case 2:
+    insert(b, 2, at + W * j, &x[0][j], first);
+    break;
+  case 3:
+    insert(b, 3, at + W * j, &x[0][j], first);
+    break;
+  case 4:
+    insert(b, 4, at + W * j, &x[0][j], first);
+    break;
+  default:
+    insert(b, b->most, at + W * j, &x[0][j], first);
+    break;
   }
 }
 
-/* ---- lists -------------------------------------------------------------------------------------------------------------- */
+/* ---- lists ------------------------------------------------------------------------------------------------------- */
 
 /* Puts a block into an ascending list, unless it is there. */
 INLINE bool put(int32_t *list, int count, int32_t block) {
@@ -116,7 +137,7 @@ INLINE void write_list(const best *b, int lane, int32_t own, int32_t top, int32_
   for (int i = count + 1; i < top; i++) list[i] = -1;
 }
 
-/* ---- entry -------------------------------------------------------------------------------------------------------------- */
+/* ---- entry ------------------------------------------------------------------------------------------------------- */
 
 static int64_t scratch(int32_t dim, int32_t top) { return (int64_t)BLOCK * (dim + 2 * (int64_t)(top - 1)); }
 
@@ -132,9 +153,15 @@ static void select_blocks(const flyi_select_cpu *c) {
   for (int i = 0; i < BLOCK; i++) own[i] = (int32_t)((c->position + min(i, c->count - 1)) / c->block);
   for (int i = 0; i < BLOCK * b.most; i++) b.score[i] = -__builtin_inff(), b.block[i] = -1;
   switch (c->type) {
-  case FLY_F32: load_queries(c, q, FLY_F32); break;
-  case FLY_F16: load_queries(c, q, FLY_F16); break;
-  default: load_queries(c, q, FLY_BF16); break;
+  case FLY_F32:
+    load_queries(c, q, FLY_F32);
+    break;
+  case FLY_F16:
+    load_queries(c, q, FLY_F16);
+    break;
+  default:
+    load_queries(c, q, FLY_BF16);
+    break;
   }
   int64_t end = b.most ? own[BLOCK - 1] : 0;
   for (int64_t first = 0; first < end; first += ROWS)

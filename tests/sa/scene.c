@@ -27,7 +27,7 @@ fly_kernel *scene_kernel(fly_mask *mask, fly_type type, int dim, int value_dim) 
   return kernel;
 }
 
-/* ---- tensors --------------------------------------------------------------------------------------------------------------- */
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
 static int64_t elements(const fly_tensor *t) { return t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3]; }
 
@@ -77,7 +77,7 @@ void scene_free_call(fly_attention *c) {
   for (int i = 0; i < 10; i++) scene_free(all[i]);
 }
 
-/* ---- real inputs ----------------------------------------------------------------------------------------------------------- */
+/* ---- real inputs ------------------------------------------------------------------------------------------------- */
 
 const char *scene_data(void) {
   const char *directory = getenv("FLYMASK_TEST_DATA");
@@ -122,8 +122,10 @@ scene_difference scene_compare(const fly_tensor *got, const fly_tensor *want) {
   for (int64_t i = 0; i < elements(got); i++) {
     double x = ((float *)got->data)[i], y = ((float *)want->data)[i];
     ck_assert_msg(!isnan(x), "element %lld is NaN", (long long)i);
-    if (x == y) sum += 0;
-    else sum += (x - y) * (x - y), d.worst = fmax(d.worst, fabs(x - y));
+    if (x == y)
+      sum += 0;
+    else
+      sum += (x - y) * (x - y), d.worst = fmax(d.worst, fabs(x - y));
     norm += isfinite(y) ? y * y : 0;
     if (isfinite(y)) d.largest = fmax(d.largest, fabs(y));
   }

@@ -1,5 +1,5 @@
-/* scene.h: what the suites of mechanisms share: compiled masks, tensors, and the real inputs with float64 references that
- * FLYMASK_TEST_DATA names. */
+/* scene.h: what the suites of mechanisms share: compiled masks, tensors, and the real inputs with float64 references
+ * that FLYMASK_TEST_DATA names. */
 #ifndef TEST_SA_SCENE_H
 #define TEST_SA_SCENE_H
 
