@@ -23,8 +23,7 @@ typedef struct grouping {
   int64_t *parts;          /* [planes] */
   int32_t *tile;           /* [planes][rows] */
   uint64_t *blocks;        /* likewise; NULL where a tile is one block */
-  atomic_int status;
-  fly_error *error;
+  atomic_bool failed;
 } grouping;
 
 static void count_plane(void *context, int64_t plane, int worker) {
@@ -33,16 +32,26 @@ static void count_plane(void *context, int64_t plane, int worker) {
   flyi_selected *x = &g->selected[worker];
   int64_t *count = g->start + plane * (g->tiles + 1) + 1;
   for (int64_t i = 0; i < s->len_q; i++) {
-    fly_error error;
-    int none = FLY_OK, status = flyi_selected_read(s, g->desc, plane / s->heads, plane % s->heads, i, x, &error);
-    if (status) {
-      if (atomic_compare_exchange_strong(&g->status, &none, status) && g->error) *g->error = error;
+    if (flyi_selected_read(s, g->desc, plane / s->heads, plane % s->heads, i, x, NULL)) {
+      g->failed = true;
       return;
     }
     for (int64_t k = 0; k < x->count; k++) count[x->tile[k]]++;
     if (x->count > g->parts[plane]) g->parts[plane] = x->count;
   }
   for (int64_t k = 0; k < g->tiles; k++) count[k] += count[k - 1];
+}
+
+/* Of several failures, the first one's error, whoever met it first. */
+static fly_status first_failure(const grouping *g, fly_error *error) {
+  const fly_selection *s = g->s;
+  for (int64_t row = 0; row < s->batch * s->heads * s->len_q; row++) {
+    int64_t plane = row / s->len_q;
+    fly_status status = flyi_selected_read(s, g->desc, plane / s->heads, plane % s->heads, row % s->len_q,
+                                           &g->selected[0], error);
+    if (status) return status;
+  }
+  return flyi_fail(error, FLY_ERROR_INTERNAL, "a selection was read in two ways");
 }
 
 static void fill_plane(void *context, int64_t plane, int worker) {
@@ -74,7 +83,7 @@ static fly_status group_rows(grouping *g, const flyi_threads *threads, fly_error
   fly_selection *s = g->s;
   int64_t planes = s->batch * s->heads;
   flyi_parallel(threads, planes, count_plane, g);
-  if (g->status) return (fly_status)g->status;
+  if (g->failed) return first_failure(g, error);
   s->rows = s->len_q > 0;
   for (int64_t plane = 0; plane < planes; plane++) {
     int64_t rows = g->start[plane * (g->tiles + 1) + g->tiles];
@@ -166,7 +175,7 @@ static fly_status build(fly_selection *s, fly_mask *mask, const fly_selection_de
   int64_t planes = s->batch * s->heads;
   flyi_threads threads = {d->threads, d->parallel_for, d->parallel_user};
   threads.limit = flyi_worker_count(&threads, planes);
-  grouping g = {.s = s, .desc = d, .tiles = (s->key_blocks + s->tile_blocks - 1) / s->tile_blocks, .error = error};
+  grouping g = {.s = s, .desc = d, .tiles = (s->key_blocks + s->tile_blocks - 1) / s->tile_blocks};
   fly_status status = FLY_OK;
   bool ready = (g.selected = flyi_alloc(threads.limit, sizeof *g.selected)) != NULL;
   for (int i = 0; ready && i < threads.limit; i++) ready = flyi_selected_create(s, &g.selected[i]);

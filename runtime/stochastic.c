@@ -27,8 +27,7 @@ typedef struct drawing {
   int64_t heads, entries; /* pieces: heads that differ, samples or documents */
   int64_t rows;           /* of a plane of the row map */
   int32_t *out;
-  atomic_int status; /* of the first failure */
-  fly_error *error;
+  atomic_bool failed;
 } drawing;
 
 static int64_t entry_start(const fly_sa_desc *d, int64_t entry) { return d->cu_seqlens ? d->cu_seqlens[entry] : 0; }
@@ -69,32 +68,41 @@ static fly_status take(const drawing *w, int64_t entry, int64_t head, int32_t *r
   return status ? flyi_no_memory(error) : FLY_OK;
 }
 
+static fly_status make_piece(const drawing *w, int64_t item, fly_error *error) {
+  int64_t entry = item / w->heads, head = item % w->heads, n = entry_length(w->desc, entry);
+  int32_t *rows = piece_rows(w, entry, head), start = (int32_t)entry_start(w->desc, entry);
+  fly_status status = w->desc->rows.rows ? take(w, entry, head, rows, n, error) : draw(w, entry, head, rows, n, error);
+  for (int64_t i = 0; start && i < n; i++) rows[i] += start;
+  return status;
+}
+
 static void draw_piece(void *context, int64_t item, int worker) {
   (void)worker;
   drawing *w = context;
-  int64_t entry = item / w->heads, head = item % w->heads, n = entry_length(w->desc, entry),
-          start = entry_start(w->desc, entry);
-  int32_t *rows = piece_rows(w, entry, head);
-  fly_error error;
-  fly_status status = w->desc->rows.rows ? take(w, entry, head, rows, n, &error)
-                                         : draw(w, entry, head, rows, n, &error);
-  for (int64_t i = 0; start && i < n; i++) rows[i] += (int32_t)start;
-  int none = FLY_OK;
-  if (status && atomic_compare_exchange_strong(&w->status, &none, status) && w->error) *w->error = error;
+  if (make_piece(w, item, NULL)) w->failed = true;
+}
+
+/* Of several failures, the first one's error, whoever met it first. */
+static fly_status first_failure(const drawing *w, fly_error *error) {
+  for (int64_t item = 0; item < w->entries * w->heads; item++) {
+    fly_status status = make_piece(w, item, error);
+    if (status) return status;
+  }
+  return flyi_no_memory(error); /* which there is again */
 }
 
 static fly_status draw_rows(fly_sa *sa, const fly_sa_desc *d, const flyi_threads *threads, fly_error *error) {
   fly_geometry *g = &sa->geometry;
   bool by_head = d->rows.rows ? d->rows.stride_head != 0 : d->per_head;
   bool by_sample = d->rows.rows ? d->rows.stride_batch != 0 : d->per_sample;
-  drawing w = {.desc = d, .error = error};
+  drawing w = {.desc = d};
   w.heads = by_head ? d->heads : d->heads > 0;
   w.entries = by_sample || d->cu_seqlens ? d->batch : d->batch > 0;
   w.rows = d->cu_seqlens ? d->cu_seqlens[d->batch] : d->length;
   w.out = sa->rows = flyi_alloc((size_t)(w.heads * (d->cu_seqlens ? 1 : w.entries)) * (size_t)w.rows, sizeof *sa->rows);
   if (!sa->rows) return flyi_no_memory(error);
   flyi_parallel(threads, w.entries * w.heads, draw_piece, &w);
-  if (w.status) return (fly_status)w.status;
+  if (w.failed) return first_failure(&w, error);
   g->q_rows = (fly_row_map){.rows = sa->rows, .stride_head = by_head ? w.rows : 0};
   if (by_sample && !d->cu_seqlens) g->q_rows.stride_batch = w.heads * w.rows;
   g->kv_rows = g->q_rows;

@@ -334,7 +334,8 @@ typedef struct fly_attention {
   fly_tensor lse;        /* optional (data NULL): f32 [batch, heads, sequence, 1], natural logarithm */
   fly_row_map out_rows;  /* where output and LSE rows go; NULL: q_rows. No row twice within one (batch, head) */
   float scale;           /* 0: 1 / sqrt(head_dim) */
-  void *workspace;       /* fly_attention_workspace bytes, aligned to 64; NULL: allocated for the call */
+  void *workspace;       /* fly_attention_workspace bytes, aligned to 64; NULL: the library's, which keeps one of at most
+                            64 MiB for the next call */
   size_t workspace_size;
   int threads;           /* at most; default: OpenMP's */
   fly_parallel_for parallel_for;
