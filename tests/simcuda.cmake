@@ -41,7 +41,7 @@ simcuda_test(warp)
 # C that LLVM compiles to PTX, and the compiler of the tests natively.
 set(portable_ptx ${CMAKE_CURRENT_BINARY_DIR}/portable.ptx)
 add_custom_command(OUTPUT ${portable_ptx}
-  COMMAND ${FLYMASK_CLANG} --target=nvptx64-nvidia-cuda -march=sm_80 -O3 -std=gnu17 -fwrapv -ffp-contract=off -fno-math-errno
+  COMMAND ${FLYMASK_CLANG} --target=nvptx64-nvidia-cuda -march=sm_80 -Xclang -target-feature -Xclang +ptx80 -O3 -std=gnu17 -fwrapv -ffp-contract=off -fno-math-errno
     -S ${CMAKE_CURRENT_LIST_DIR}/simcuda/data/portable.c -o ${portable_ptx}
   DEPENDS ${CMAKE_CURRENT_LIST_DIR}/simcuda/data/portable.c ${CMAKE_CURRENT_LIST_DIR}/simcuda/data/portable.h VERBATIM)
 add_custom_target(simcuda_portable DEPENDS ${portable_ptx})
