@@ -103,6 +103,14 @@ static bool write_blocks(void) {
          write_npy("bits", "|u1", SHAPE(N, N / 8), bits);
 }
 
+/* Each query selected two of the four blocks of a tile that is not behind its own. */
+static bool write_selection(void) {
+  static int32_t tile[N];
+  static uint64_t blocks[N];
+  for (int q = 0; q < N; q++) tile[q] = q / 64 * ((q / 16) % 3 != 0), blocks[q] = q / 16 % 2 ? 0x5 : 0xa;
+  return write_npy("tile", "<i4", SHAPE(1, 1, N), tile) && write_npy("blocks", "<u8", SHAPE(1, 1, N), blocks);
+}
+
 static bool write_images(void) {
   static const int32_t intervals[IMAGES][2] = {{0, 90}, {40, 90}, {90, 256}, {150, 220}};
   return write_npy("intervals", "<i4", SHAPE(IMAGES, 2), intervals);
@@ -128,6 +136,7 @@ int main(int argc, char **argv) {
     return 2;
   }
   directory = argv[1];
-  bool ok = write_documents() && write_per_head() && write_tokens() && write_blocks() && write_images() && write_tree();
+  bool ok = write_documents() && write_per_head() && write_tokens() && write_blocks() && write_selection() &&
+            write_images() && write_tree();
   return ok ? EXIT_SUCCESS : EXIT_FAILURE;
 }

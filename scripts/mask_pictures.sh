@@ -37,6 +37,7 @@ stochastic_ring left=24 right=24 causal=0
 # Blocks
 chunked size=48
 block_sparse size=16 bitmap=bitmap.npy
+selected_tiles size=16 count=4 tile=tile.npy blocks=blocks.npy
 block_selected size_q=16 size_kv=16 bitmap=bitmap_per_head.npy --heads 2 --at 0,1
 moba size=16 selected=selected.npy
 bigbird size=16 picks=picks.npy
