@@ -37,7 +37,10 @@ static const char *const resource_headers[] = {"float.h",
                                                "__stddef_size_t.h",
                                                "__stddef_unreachable.h",
                                                "__stddef_wchar_t.h",
-                                               "__stddef_wint_t.h"};
+                                               "__stddef_wint_t.h",
+                                               "__float_float.h", /* clang 22 */
+                                               "__float_header_macro.h",
+                                               "__float_infinity_nan.h"};
 
 #define HEADER_COUNT (int)(sizeof resource_headers / sizeof *resource_headers)
 
