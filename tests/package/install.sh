@@ -41,7 +41,7 @@ target_link_libraries(first flymask::flymask_shared m)
 add_executable(runtime runtime.c)
 target_link_libraries(runtime flymask::runtime_static)
 CMAKE
-cmake -S "$scratch/project" -B "$scratch/project/build" -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_FLAGS="$flags" -DCMAKE_PREFIX_PATH="$scratch/usr" >"$scratch/log" 2>&1 &&
+cmake -G Ninja -S "$scratch/project" -B "$scratch/project/build" -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_FLAGS="$flags" -DCMAKE_PREFIX_PATH="$scratch/usr" >"$scratch/log" 2>&1 &&
   cmake --build "$scratch/project/build" >>"$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
 XDG_CACHE_HOME="$scratch/cache" "$scratch/project/build/first"
 "$scratch/project/build/runtime"
