@@ -2,6 +2,7 @@
 flymask_test(interval)
 flymask_test(program)
 flymask_test(map)
+flymask_test(map_answers)
 flymask_test(map_soundness)
 flymask_test(map_fuzz)
 

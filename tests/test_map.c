@@ -1,28 +1,10 @@
 /* Block maps as a caller sees them: dimensions that collapse, what a map keeps, threads, errors, memory. That tiles
- * are right is shown by test_map_soundness.c; here only where a promise needs a mask or a geometry of its own. */
+ * are right is shown by test_map_soundness.c and test_map_answers.c. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
 
-#include "map_truth.h"
-
-static fly_mask *compile(const char *body) {
-  char source[2048];
-  fly_mask *mask;
-  fly_error error;
-  snprintf(source, sizeof source, "#include <flymask/mask.h>\n%s\n", body);
-  ck_fly_ok(fly_mask_compile(source, "test.c", NULL, &mask, &error), error);
-  return mask;
-}
-
-static fly_bound *bind(const char *body, const fly_arg *args, int count) {
-  fly_mask *mask = compile(body);
-  fly_bound *bound;
-  fly_error error;
-  ck_fly_ok(fly_mask_bind(mask, args, count, &bound, &error), error);
-  fly_mask_release(&mask);
-  return bound;
-}
+#include "map_case.h"
 
 static const char causal[] = "bool mask(int b, int h, int q, int kv) { return kv <= q; }";
 static const char head_window[] = "FLY_BUFFER(int, width, 1);"
@@ -30,24 +12,12 @@ static const char head_window[] = "FLY_BUFFER(int, width, 1);"
 static const char by_token[] =
     "bool mask(int b, int h, int q, int kv) { return fly_token_kv(b, h, kv) <= fly_token_q(b, h, q); }";
 
-static fly_map *build(fly_bound *bound, const fly_geometry *g, int tile) {
-  fly_map_options options = {FLY_INIT(fly_map_options), .tile_q = tile, .tile_kv = tile};
-  fly_map *map;
-  fly_error error;
-  ck_fly_ok(fly_map_build(bound, g, &options, &map, &error), error);
-  return map;
-}
-
-static fly_geometry square(int64_t batch, int64_t heads, int64_t n) {
-  return (fly_geometry){FLY_INIT(fly_geometry), .batch = batch, .heads = heads, .len_q = n, .len_kv = n};
-}
-
 /* ---- dimensions -------------------------------------------------------------------------------------------------- */
 
 static void expect_shape(const char *body, const fly_geometry *g, const fly_arg *args, int count, int64_t batch,
                          int64_t heads, int planes) {
-  fly_bound *bound = bind(body, args, count);
-  fly_map *map = build(bound, g, 16);
+  fly_bound *bound = map_bind(body, args, count);
+  fly_map *map = map_build(bound, g, 16);
   fly_map_info info;
   fly_map_get_info(map, &info);
   ck_assert_int_eq(info.batch, batch);
@@ -59,7 +29,7 @@ static void expect_shape(const char *body, const fly_geometry *g, const fly_arg 
 }
 
 START_TEST(a_dimension_that_the_mask_does_not_read_is_1) {
-  fly_geometry g = square(3, 4, 70);
+  fly_geometry g = map_square(3, 4, 70);
   expect_shape(causal, &g, NULL, 0, 1, 1, 1);
   expect_shape("bool mask(int b, int h, int q, int kv) { return kv <= q + b; }", &g, NULL, 0, 3, 1, 3);
   expect_shape("bool mask(int b, int h, int q, int kv) { return kv <= q + h; }", &g, NULL, 0, 1, 4, 4);
@@ -73,7 +43,7 @@ START_TEST(heads_that_mean_the_same_share_a_plane) {
   fly_buffer *buffer;
   fly_error error;
   ck_fly_ok(fly_buffer_create(FLY_I32, 1, &n, width, &buffer, &error), error);
-  fly_geometry g = square(2, 6, 70);
+  fly_geometry g = map_square(2, 6, 70);
   fly_arg arg = FLY_CAPTURE("width", buffer);
   expect_shape(head_window, &g, &arg, 1, 1, 6, 2);
   fly_buffer_release(&buffer);
@@ -82,7 +52,7 @@ END_TEST
 
 /* The analysis knows nothing of floating point, so it cannot know that two heads are alike. */
 START_TEST(heads_that_analysis_does_not_understand_are_not_shared) {
-  fly_geometry g = square(1, 3, 70);
+  fly_geometry g = map_square(1, 3, 70);
   expect_shape("bool mask(int b, int h, int q, int kv) { return kv * 1.5f < (float)q * (float)(h + 1); }", &g, NULL, 0,
                1, 3, 3);
 }
@@ -93,7 +63,7 @@ START_TEST(row_maps_count_only_where_tokens_are_read) {
   int32_t rows[3 * 2 * N], cu[] = {0, N, 2 * N, 3 * N};
   fly_error error;
   for (int i = 0; i < 6; i++) ck_fly_ok(fly_permutation(N, 1, 0, 0, (uint32_t)i, rows + i * N, &error), error);
-  fly_geometry g = square(3, 2, N);
+  fly_geometry g = map_square(3, 2, N);
   g.kv_rows = (fly_row_map){rows, 2 * N, N};
   expect_shape(causal, &g, NULL, 0, 1, 1, 1);
   expect_shape(by_token, &g, NULL, 0, 3, 2, 6);
@@ -116,8 +86,8 @@ END_TEST
 START_TEST(ragged_entries_have_rows_of_their_own) {
   int32_t cu_q[] = {0, 40, 40, 101}, cu_kv[] = {0, 33, 70, 70};
   fly_geometry g = {FLY_INIT(fly_geometry), .batch = 3, .heads = 2, .cu_seqlens_q = cu_q, .cu_seqlens_kv = cu_kv};
-  fly_bound *bound = bind(causal, NULL, 0);
-  fly_map *map = build(bound, &g, 16);
+  fly_bound *bound = map_bind(causal, NULL, 0);
+  fly_map *map = map_build(bound, &g, 16);
   const fly_run *runs;
   fly_map_info info;
   fly_map_get_info(map, &info);
@@ -137,11 +107,11 @@ START_TEST(ragged_entries_have_rows_of_their_own) {
 END_TEST
 
 START_TEST(empty_calls_have_empty_maps) {
-  fly_bound *bound = bind(causal, NULL, 0);
-  fly_geometry empty[] = {square(1, 1, 0), square(0, 3, 50), square(2, 0, 50), square(2, 2, 50), square(2, 2, 50)};
+  fly_bound *bound = map_bind(causal, NULL, 0);
+  fly_geometry empty[] = {map_square(1, 1, 0), map_square(0, 3, 50), map_square(2, 0, 50), map_square(2, 2, 50), map_square(2, 2, 50)};
   empty[3].len_q = 0, empty[4].len_kv = 0;
   for (size_t i = 0; i < sizeof empty / sizeof *empty; i++) {
-    fly_map *map = build(bound, &empty[i], 0);
+    fly_map *map = map_build(bound, &empty[i], 0);
     fly_map_info info;
     fly_map_get_info(map, &info);
     ck_assert_int_eq(info.tiles_empty + info.tiles_full + info.tiles_partial, 0);
@@ -162,8 +132,8 @@ START_TEST(a_map_keeps_what_it_was_built_for) {
   cu[0] = 0, cu[1] = N, cu[2] = 2 * N;
   fly_geometry g = {FLY_INIT(fly_geometry), .batch = 2,          .heads = 1,
                     .cu_seqlens_q = cu,     .cu_seqlens_kv = cu, .kv_rows = {rows, 0, 0}};
-  fly_bound *bound = bind(by_token, NULL, 0);
-  fly_map *map = build(bound, &g, 16), *again;
+  fly_bound *bound = map_bind(by_token, NULL, 0);
+  fly_map *map = map_build(bound, &g, 16), *again;
   memset(rows, 0x55, 2 * N * sizeof *rows), memset(cu, 0x55, 3 * sizeof *cu);
   free(rows), free(cu);
   fly_bound_release(&bound);
@@ -183,10 +153,10 @@ START_TEST(a_map_keeps_what_it_was_built_for) {
 END_TEST
 
 START_TEST(the_query_offset_moves_positions_and_not_rows) {
-  fly_geometry g = square(1, 1, 100);
+  fly_geometry g = map_square(1, 1, 100);
   g.len_q = 10, g.q_offset = 90;
-  fly_bound *bound = bind(causal, NULL, 0);
-  fly_map *map = build(bound, &g, 5);
+  fly_bound *bound = map_bind(causal, NULL, 0);
+  fly_map *map = map_build(bound, &g, 5);
   int64_t pairs;
   fly_error error;
   ck_fly_ok(fly_map_visible_pairs(map, &pairs, &error), error);
@@ -199,9 +169,9 @@ START_TEST(the_query_offset_moves_positions_and_not_rows) {
 END_TEST
 
 START_TEST(a_causal_map_of_a_million_tokens_is_small) {
-  fly_geometry g = square(1, 1, 1 << 20);
-  fly_bound *bound = bind(causal, NULL, 0);
-  fly_map *map = build(bound, &g, 128);
+  fly_geometry g = map_square(1, 1, 1 << 20);
+  fly_bound *bound = map_bind(causal, NULL, 0);
+  fly_map *map = map_build(bound, &g, 128);
   fly_map_info info;
   fly_error error;
   const fly_run *runs;
@@ -248,10 +218,10 @@ START_TEST(the_number_of_threads_does_not_change_a_map) {
   for (int i = 0; i < N; i++) doc[i] = i ? doc[i - 1] + (test_range(&random, 0, 700) == 0) : 0;
   ck_fly_ok(fly_buffer_create(FLY_I32, 1, &n, doc, &buffer, &error), error);
   fly_arg arg = FLY_CAPTURE("doc", buffer);
-  fly_bound *bound = bind("FLY_BUFFER(int, doc, 1); bool mask(int b, int h, int q, int kv)"
+  fly_bound *bound = map_bind("FLY_BUFFER(int, doc, 1); bool mask(int b, int h, int q, int kv)"
                           "{ return doc[q] == doc[kv] && q - kv < 900 + 100 * h && kv - q < h; }",
                           &arg, 1);
-  fly_geometry g = square(1, 3, N);
+  fly_geometry g = map_square(1, 3, N);
   for (int fast = 0; fast < 2; fast++) {
     fly_map *first = NULL;
     for (int threads = 1; threads < 6; threads++) {
@@ -288,8 +258,8 @@ START_TEST(a_map_uses_only_the_threads_that_it_was_given) {
   *(void **)&set_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
   ck_assert(set_threads);
   set_threads(4);
-  fly_bound *bound = bind("bool mask(int b, int h, int q, int kv) { return (q ^ kv) % 7 < h; }", NULL, 0);
-  fly_geometry g = square(1, 5, 700);
+  fly_bound *bound = map_bind("bool mask(int b, int h, int q, int kv) { return (q ^ kv) % 7 < h; }", NULL, 0);
+  fly_geometry g = map_square(1, 5, 700);
   int64_t pairs;
   int called = 0, started = threads_of_this_process(); /* 1, but where all tests run in one process */
   fly_error error;
@@ -345,12 +315,12 @@ START_TEST(heads_share_a_plane_whichever_thread_finds_a_table_first) {
   int64_t n = 8, shape[] = {128, 128};
   fly_buffer *buffer[2];
   fly_error error;
-  fly_geometry g = square(1, 8, 64);
+  fly_geometry g = map_square(1, 8, 64);
   ck_fly_ok(fly_buffer_create(FLY_I32, 1, &n, width, &buffer[0], &error), error);
   for (int round = 0; round < 150; round++) {
     ck_fly_ok(fly_buffer_create(FLY_U8, 2, shape, table, &buffer[1], &error), error); /* no pyramid yet */
     fly_arg args[] = {FLY_CAPTURE("width", buffer[0]), FLY_CAPTURE("table", buffer[1])};
-    fly_bound *bound = bind("FLY_BUFFER(int, width, 1); FLY_BUFFER(uint8_t, table, 2);\n"
+    fly_bound *bound = map_bind("FLY_BUFFER(int, width, 1); FLY_BUFFER(uint8_t, table, 2);\n"
                             "static const int constants[16] = {5, 3, 1, 7, 4, 2, 9, 8, 0, 6, 5, 5, 2, 1, 3, 9};\n"
                             "bool mask(int b, int h, int q, int kv)"
                             "{ return constants[kv & 15] + fly_at2(table, q, kv) < width[h]; }",
@@ -390,14 +360,14 @@ START_TEST(masks_buffers_and_maps_can_be_shared_between_threads) {
   fly_buffer *buffer;
   fly_error error;
   for (int i = 0; i < N; i++) doc[i] = i / 177;
-  fly_geometry g = square(1, 1, N);
+  fly_geometry g = map_square(1, 1, N);
   for (int round = 0; round < 8; round++) {
     ck_fly_ok(fly_buffer_create(FLY_I32, 1, &n, doc, &buffer, &error), error); /* whose pyramid nobody has built yet */
     fly_arg arg = FLY_CAPTURE("doc", buffer);
-    fly_bound *bound = bind(
+    fly_bound *bound = map_bind(
         "FLY_BUFFER(int, doc, 1); bool mask(int b, int h, int q, int kv) { return doc[q] == doc[kv]; }", &arg, 1);
-    fly_bound *other = bind(causal, NULL, 0);
-    fly_map *map = build(other, &g, 16);
+    fly_bound *other = map_bind(causal, NULL, 0);
+    fly_map *map = map_build(other, &g, 16);
     pthread_t thread[THREADS];
     shared s[THREADS];
     for (int i = 0; i < THREADS; i++) {
@@ -419,166 +389,6 @@ START_TEST(masks_buffers_and_maps_can_be_shared_between_threads) {
 }
 END_TEST
 
-/* ---- arithmetic that wraps --------------------------------------------------------------------------------------- */
-
-static fly_buffer *bytes_buffer(const uint8_t *data, int64_t count) {
-  fly_buffer *buffer;
-  fly_error error;
-  ck_fly_ok(fly_buffer_create(FLY_U8, 1, &count, data, &buffer, &error), error);
-  return buffer;
-}
-
-static fly_map *check_tables(const char *body, const uint8_t *rows, const uint8_t *table, int64_t count, int len_q,
-                             int len_kv) {
-  fly_buffer *buffer[] = {bytes_buffer(rows, 64), bytes_buffer(table, count)};
-  fly_arg args[] = {FLY_CAPTURE("rows", buffer[0]), FLY_CAPTURE("table", buffer[1])};
-  fly_bound *bound = bind(body, args, 2);
-  fly_geometry g = square(1, 1, len_q);
-  g.len_kv = len_kv;
-  fly_map *map = build(bound, &g, 16);
-  check_map(map, true, truth_compiled, NULL, body);
-  fly_bound_release(&bound);
-  fly_buffer_release(&buffer[0]), fly_buffer_release(&buffer[1]);
-  return map;
-}
-
-/* 16 x 16 .. 23 x 16 are rows of the table, but in 8 bits they are 0 .. 7 x 16: what an index means is what it wraps
- * to. */
-START_TEST(an_index_that_wraps_is_not_split_into_rows_and_columns) {
-  static const char *const bodies[] = {
-      "uint8_t r = (uint8_t)(rows[q] * 16); return table[r + (kv & 15)] != 0;",           /* a product that wraps */
-      "uint8_t r = (uint8_t)(rows[q] << 4); return table[r + (kv & 15)] != 0;",           /* a shift */
-      "uint8_t r = (uint8_t)(rows[q] * 16 + (kv & 15)); return table[r] != 0;",           /* a sum */
-      "uint16_t r = (uint16_t)(rows[q] * 4096 + (kv & 15)); return table[r] != 0;",       /* in 16 bits */
-      "unsigned r = (rows[q] << 28) + (unsigned)(kv & 15); return table[r & 511] != 0;"}; /* in 32 */
-  uint8_t rows[64], table[512];
-  for (int i = 0; i < 64; i++) rows[i] = (uint8_t)(16 + i % 8);
-  for (int i = 0; i < 512; i++) table[i] = i >= 256;
-  for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
-    char body[512];
-    snprintf(body, sizeof body,
-             "FLY_BUFFER(uint8_t, rows, 1); FLY_BUFFER(uint8_t, table, 1);\n"
-             "bool mask(int b, int h, int q, int kv) { %s }",
-             bodies[i]);
-    fly_map *map = check_tables(body, rows, table, 512, 64, 16);
-    if (i < 3) ck_assert_int_eq(map->info.tiles_empty, 4); /* by hand: every index is below 256 */
-    fly_map_release(&map);
-  }
-}
-END_TEST
-
-/* Row 5 of a table of 5 7/16 rows is there, but is no whole row. */
-START_TEST(the_last_row_of_a_table_may_be_short) {
-  uint8_t rows[64] = {0}, table[5 * 16 + 7] = {0};
-  memset(table + 80, 1, 7);
-  fly_map *map = check_tables("FLY_BUFFER(uint8_t, rows, 1); FLY_BUFFER(uint8_t, table, 1);\n"
-                              "bool mask(int b, int h, int q, int kv) { return table[q * 16 + kv] != rows[0]; }",
-                              rows, table, sizeof table, 6, 7);
-  int64_t pairs;
-  fly_error error;
-  ck_fly_ok(fly_map_visible_pairs(map, &pairs, &error), error);
-  ck_assert_int_eq(pairs, 7);
-  fly_map_release(&map);
-}
-END_TEST
-
-/* x / p * p of a narrow p, cut to its width: LLVM multiplies in 8 bits, where 100 x 100 is 16. */
-START_TEST(a_quotient_times_its_divisor_wraps_in_the_width_of_the_product) {
-  fly_bound *bound = bind("FLY_PARAM(int8_t, p, 100);\n"
-                          "bool mask(int b, int h, int q, int kv)"
-                          "{ int8_t r = (int8_t)(q / p * p); return r + (kv & 1) < 100; }",
-                          NULL, 0);
-  fly_geometry g = square(1, 1, 10000);
-  g.len_kv = 16;
-  fly_map *map = build(bound, &g, 16);
-  check_map(map, true, truth_compiled, NULL, "quotient");
-  for (int q = 0; q < 10000; q += 7)
-    ck_assert_int_eq(fly_map_visible(map, 0, 0, q, 1), (int8_t)(q / 100 * 100) + 1 < 100);
-  fly_map_release(&map);
-  fly_bound_release(&bound);
-}
-END_TEST
-
-/* ---- what the code reads ----------------------------------------------------------------------------------------- */
-
-/* The analysis finds that the token cannot matter; the code, which other passes made, asks for it nevertheless. */
-START_TEST(code_finds_the_row_maps_that_it_reads) {
-  fly_bound *bound = bind("bool mask(int b, int h, int q, int kv) {\n"
-                          "  int x = kv;\n"
-                          "  if (kv == 3) {\n"
-                          "    int y = (kv ^ 5) * 7 + 1;\n"
-                          "    if (((y >> 1) + kv) * 3 == 12345) x = fly_token_q(b, h, q) * 3 + 1; else x = kv + 9;\n"
-                          "  }\n"
-                          "  return (x & 7) != 0 && kv <= q;\n"
-                          "}",
-                          NULL, 0);
-  enum { ROW = 1 << 23 }; /* 32 MiB into a map that has to be there */
-  fly_geometry g = square(1, 1, ROW + 64);
-  flyi_mask_args *args;
-  fly_error error;
-  uint64_t bits[FLYI_BLOCK];
-  g.len_kv = 64;
-  ck_assert(fly_mask_get_info(bound->mask)->reads_token_q);
-  ck_fly_ok(flyi_mask_args_create(bound, &g, &args, &error), error);
-  bound->mask->code.tile(args, 0, 0, ROW, 0, bits);
-  for (int r = 0; r < FLYI_BLOCK; r++)
-    for (int kv = 0; kv < 64; kv++) ck_assert_int_eq(bits[r] >> kv & 1, ((kv == 3 ? 12 : kv) & 7) != 0);
-  flyi_mask_args_free(args);
-  fly_bound_release(&bound);
-}
-END_TEST
-
-/* ---- programs ---------------------------------------------------------------------------------------------------- */
-
-static const program_case *running;
-static const fly_geometry *running_geometry;
-static bool see_program(void *context, int b, int h, int q, int kv) {
-  (void)context;
-  return interpret(running, running_geometry, b, h, q, kv) == 1;
-}
-
-/* What compiled code would do. */
-static void program_tile(const flyi_mask_args *args, int32_t b, int32_t h, int32_t q0, int32_t kv0,
-                         uint64_t bits[FLYI_BLOCK]) {
-  (void)args;
-  const fly_geometry *g = running_geometry;
-  int64_t rows = flyi_len_q(g, b) + g->q_offset - q0, columns = flyi_len_kv(g, b) - kv0;
-  memset(bits, 0, FLYI_BLOCK * sizeof *bits);
-  for (int r = 0; r < FLYI_BLOCK && r < rows; r++)
-    for (int j = 0; j < FLYI_BLOCK && j < columns; j++)
-      bits[r] |= (uint64_t)see_program(NULL, b, h, q0 + r, kv0 + j) << j;
-}
-
-START_TEST(maps_of_random_programs_say_what_the_programs_do) {
-  test_random random = {.state = 31};
-  for (int round = 0; round < 60; round++) {
-    program_case c = {0};
-    random_call call;
-    fly_error error;
-    fly_map *map;
-    int32_t data[40];
-    int64_t n = 40, parameters[] = {4, 17};
-    fly_buffer *buffers[2];
-    for (int i = 0; i < 40; i++) data[i] = (int32_t)test_range(&random, -9, 60);
-    ck_fly_ok(fly_buffer_create(FLY_I32, 1, &n, data, &buffers[0], &error), error);
-    ck_fly_ok(fly_buffer_create(FLY_U8, 1, &n, data, &buffers[1], &error), error);
-    random_program(&random, false, &c.program);
-    program_case_bind(&c, parameters, 2, buffers, 2);
-    c.mask.code.tile = program_tile;
-    random_call_init(&random, 40, 90, &call);
-    running = &c, running_geometry = &call.geometry;
-    fly_map_options options = {FLY_INIT(fly_map_options), .tile_q = (int)test_range(&random, 1, 20),
-                               .tile_kv = (int)test_range(&random, 1, 20), .threads = 1};
-    ck_fly_ok(fly_map_build(&c.bound, &call.geometry, &options, &map, &error), error);
-    truth_predicate truth = {see_program, NULL};
-    check_map(map, true, truth_by_predicate, &truth, "program");
-    fly_map_release(&map);
-    random_call_free(&call);
-    program_case_free(&c);
-  }
-}
-END_TEST
-
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 static void expect_error(fly_bound *bound, const fly_geometry *g, const fly_map_options *options, const char *message) {
@@ -591,8 +401,8 @@ static void expect_error(fly_bound *bound, const fly_geometry *g, const fly_map_
 }
 
 START_TEST(wrong_arguments_are_errors) {
-  fly_bound *bound = bind(causal, NULL, 0);
-  fly_geometry g = square(1, 1, 100), bad = square(1, 1, -1), unset = {.batch = 1, .heads = 1};
+  fly_bound *bound = map_bind(causal, NULL, 0);
+  fly_geometry g = map_square(1, 1, 100), bad = map_square(1, 1, -1), unset = {.batch = 1, .heads = 1};
   fly_map_options no_size = {.tile_q = 64}, negative = {FLY_INIT(fly_map_options), .tile_q = -64};
   fly_map_options tiny = {FLY_INIT(fly_map_options), .tile_q = 1, .tile_kv = 1};
   expect_error(NULL, &g, NULL, "bound is NULL");
@@ -604,7 +414,7 @@ START_TEST(wrong_arguments_are_errors) {
   g.len_q = INT32_MAX;
   expect_error(bound, &g, &tiny, "use larger tiles");
   g.len_q = 100;
-  fly_map *map = build(bound, &g, 16);
+  fly_map *map = map_build(bound, &g, 16);
   fly_map_lists lists;
   fly_error error;
   const fly_run *runs;
@@ -624,8 +434,8 @@ START_TEST(failing_allocations_are_errors) {
   int32_t rows[200];
   fly_error error;
   for (int i = 0; i < 200; i++) rows[i] = 199 - i;
-  fly_bound *bound = bind(by_token, NULL, 0);
-  fly_geometry g = square(2, 2, 200);
+  fly_bound *bound = map_bind(by_token, NULL, 0);
+  fly_geometry g = map_square(2, 2, 200);
   g.kv_rows.rows = rows;
   fly_map_options options = {FLY_INIT(fly_map_options), .tile_q = 16, .tile_kv = 16, .threads = 1};
   fly_map *map = NULL;
@@ -675,11 +485,6 @@ static Suite *suite(void) {
   tcase_add_test(c, masks_buffers_and_maps_can_be_shared_between_threads);
   tcase_add_test(c, a_map_uses_only_the_threads_that_it_was_given);
   tcase_add_test(c, heads_share_a_plane_whichever_thread_finds_a_table_first);
-  tcase_add_test(c, an_index_that_wraps_is_not_split_into_rows_and_columns);
-  tcase_add_test(c, the_last_row_of_a_table_may_be_short);
-  tcase_add_test(c, a_quotient_times_its_divisor_wraps_in_the_width_of_the_product);
-  tcase_add_test(c, code_finds_the_row_maps_that_it_reads);
-  tcase_add_test(c, maps_of_random_programs_say_what_the_programs_do);
   tcase_add_test(c, wrong_arguments_are_errors);
   tcase_add_test(c, failing_allocations_are_errors);
   suite_add_tcase(s, c);
