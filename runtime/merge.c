@@ -205,8 +205,9 @@ static void merge_chunk(void *context, int64_t item, int worker) {
 static fly_status run(const fly_merge_call *call, bool backward, fly_error *error) {
   fly_merge_call c;
   fly_status status = check_call(call, backward, &c, error);
-  if (status) return status;
-  merge m = {.c = &c, .code = code_of(flyi_isa_best()), .whole = backward ? &c.d_out : &c.out};
+  flyi_isa isa;
+  if (status || (status = flyi_isa_parse(NULL, &isa, error))) return status;
+  merge m = {.c = &c, .code = code_of(isa), .whole = backward ? &c.d_out : &c.out};
   m.chunks = (m.whole->shape[2] + CHUNK_ROWS - 1) / CHUNK_ROWS;
   int64_t items = m.whole->shape[0] * m.whole->shape[1] * m.chunks;
   if (!items) return FLY_OK;

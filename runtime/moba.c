@@ -106,9 +106,10 @@ fly_status fly_moba_select(fly_mask *mask, const fly_moba_desc *desc, fly_select
   if (!desc) return REFUSE(error, "desc is NULL");
   if (!flyi_copy_struct(&d, sizeof d, desc))
     return REFUSE(error, "desc.size is %zu: set it with FLY_INIT(fly_moba_desc)", desc->size);
-  if ((status = check_desc(&d, error))) return status;
+  flyi_isa isa;
+  if ((status = check_desc(&d, error)) || (status = flyi_isa_parse(NULL, &isa, error))) return status;
   gate g = {.d = &d,
-            .code = code_of(flyi_isa_best()),
+            .code = code_of(isa),
             .batch = d.q.shape[0],
             .heads = d.q.shape[1],
             .kv_heads = d.k.shape[1],

@@ -226,10 +226,14 @@ void fly_selection_release(fly_selection **slot) {
 }
 
 void fly_selection_get_info(const fly_selection *s, fly_selection_info *info) {
+  if (!info) return;
+  *info = (fly_selection_info){0};
+  if (!s) return;
   *info = (fly_selection_info){s->batch, s->heads, s->len_q, s->len_kv, s->q_offset, s->block, s->rows, s->map};
 }
 
 void fly_selection_get_bitmap(const fly_selection *s, uint8_t *bitmap) {
+  if (!s || !bitmap) return;
   const int32_t *tile = s->bound->buffers[0]->data;
   const uint64_t *blocks = s->bound->buffers[1]->data;
   memset(bitmap, 0, (size_t)(s->batch * s->heads * s->len_q * s->key_blocks));

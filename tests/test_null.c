@@ -82,12 +82,25 @@ START_TEST(calls) {
 }
 END_TEST
 
+START_TEST(selections) {
+  fly_selection_info info;
+  memset(&info, 0x5a, sizeof info);
+  fly_selection_get_info(NULL, &info);
+  ck_assert_int_eq(info.rows, 0);
+  ck_assert_ptr_null(info.map);
+  uint8_t bitmap = 7;
+  fly_selection_get_bitmap(NULL, &bitmap);
+  ck_assert_int_eq(bitmap, 7);
+}
+END_TEST
+
 static Suite *make_suite(void) {
   Suite *suite = suite_create("null");
   TCase *tests = tcase_create("null");
   tcase_add_test(tests, maps);
   tcase_add_test(tests, masks_and_kernels);
   tcase_add_test(tests, calls);
+  tcase_add_test(tests, selections);
   suite_add_tcase(suite, tests);
   return suite;
 }
