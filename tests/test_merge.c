@@ -432,6 +432,19 @@ START_TEST(failing_allocations_are_reported) {
 }
 END_TEST
 
+START_TEST(a_vector_level_that_does_not_exist_is_an_error) {
+  fly_error error;
+  merge_spec s = {.count = 1, .dim = 8, .batch = 1, .heads = 1, .rows = 3, .type = {FLY_F32}, .out_type = FLY_F32};
+  merge_case t;
+  init(&t, &s);
+  setenv("FLYMASK_ISA", "x86-64-v9", 1);
+  ck_assert_int_eq(fly_merge(&t.call, &error), FLY_ERROR_ARGUMENT);
+  ck_assert_ptr_nonnull(strstr(error.message, "FLYMASK_ISA is x86-64-v9"));
+  unsetenv("FLYMASK_ISA");
+  finish(&t);
+}
+END_TEST
+
 static Suite *suite(void) {
   Suite *suite = suite_create("merge");
   TCase *tests = tcase_create("merge");
@@ -444,6 +457,7 @@ static Suite *suite(void) {
   tcase_add_test(tests, huge_and_infinite_log_sum_exps);
   tcase_add_test(tests, misuse_is_refused);
   tcase_add_test(tests, failing_allocations_are_reported);
+  tcase_add_test(tests, a_vector_level_that_does_not_exist_is_an_error);
   suite_add_tcase(suite, tests);
   return suite;
 }
