@@ -34,13 +34,10 @@ static int32_t *copy_row_map(fly_row_map *map, const fly_geometry *g, int64_t le
   return to + batch * heads * length;
 }
 
-/* Copies what the geometry points to into memory of the map; row maps only where the mask reads tokens. */
+/* Copies what the geometry points to into memory of the map. */
 static fly_status copy_geometry(fly_map *map, const fly_geometry *geometry, fly_error *error) {
   fly_geometry *g = &map->geometry;
-  uint32_t reads = map->bound->mask->image.reads;
   *g = *geometry;
-  if (!(reads & FLYI_READS_TOKEN_Q)) g->q_rows = (fly_row_map){0};
-  if (!(reads & FLYI_READS_TOKEN_KV)) g->kv_rows = (fly_row_map){0};
   int64_t cu = g->cu_seqlens_q ? g->batch + 1 : 0, q = cu ? g->cu_seqlens_q[g->batch] : g->len_q;
   int64_t kv = cu ? g->cu_seqlens_kv[g->batch] : g->len_kv;
   int64_t words = 2 * cu + (g->q_rows.rows ? q * row_map_pieces(&g->q_rows, g) : 0) +
@@ -178,6 +175,8 @@ static void free_map(fly_map *map) {
   free(map->plane_of);
   flyi_mask_args_free(map->args);
   fly_bound_release(&map->bound);
+  fly_map_release(&map->part[0]), fly_map_release(&map->part[1]);
+  fly_buffer_release(&map->bitmap);
   free(map->memory);
   free(map);
 }
@@ -197,44 +196,62 @@ static fly_status set_tiles(fly_map *map, const fly_map_options *options, const 
   return FLY_OK;
 }
 
-static fly_status build_map(fly_map *map, const fly_geometry *geometry, const fly_map_options *options,
-                            fly_error *error) {
-  fly_status status;
-  flyi_domain domain;
-  flyi_plan plan = {0};
-  map->threads = (flyi_threads){options->threads, options->parallel_for, options->parallel_user};
-  if ((status = flyi_domain_check(geometry, &domain, error)) || (status = set_tiles(map, options, &domain, error)) ||
-      (status = copy_geometry(map, &domain.geometry, error)) ||
-      (status = flyi_mask_args_create(map->bound, &map->geometry, &map->args, error)))
-    return status;
-  map->domain = domain.hash;
-  status = flyi_plan_create(map, options->fast, &map->threads, &plan, error);
-  if (!status) status = build_planes(map, plan.survey, &map->threads, error);
-  int64_t tiles = map->info.tiles_empty + map->info.tiles_full + map->info.tiles_partial;
-  map->info.sparsity = tiles ? (double)map->info.tiles_empty / (double)tiles : 0;
-  map->info.bytes += sizeof *map + plan.planes * sizeof *map->plane_of;
-  flyi_plan_free(&plan);
-  return status;
+fly_status flyi_map_bind(fly_map *map, fly_bound *bound, fly_error *error) {
+  map->bound = fly_bound_retain(bound);
+  map->tile = bound->mask->code.tile;
+  return flyi_mask_args_create(bound, &map->geometry, &map->args, error);
 }
 
-fly_status fly_map_build(fly_bound *bound, const fly_geometry *geometry, const fly_map_options *options, fly_map **out,
-                         fly_error *error) {
+fly_status flyi_map_create(const fly_geometry *geometry, const fly_map_options *options, fly_map **out,
+                           fly_error *error) {
   fly_map_options complete = {0};
-  if (!out) return flyi_fail(error, FLY_ERROR_ARGUMENT, "out is NULL");
+  flyi_domain domain;
+  fly_status status;
   *out = NULL;
-  if (!bound) return flyi_fail(error, FLY_ERROR_ARGUMENT, "bound is NULL");
   if (options && !flyi_copy_struct(&complete, sizeof complete, options))
     return flyi_fail(error, FLY_ERROR_ARGUMENT, "options.size is %zu: set it with FLY_INIT(fly_map_options)",
                      options->size);
   fly_map *map = flyi_alloc(1, sizeof *map);
   if (!map) return flyi_no_memory(error);
   map->references = 1;
-  map->bound = fly_bound_retain(bound);
-  fly_status status = build_map(map, geometry, &complete, error);
-  if (status)
-    free_map(map);
-  else
-    *out = map;
+  map->threads = (flyi_threads){complete.threads, complete.parallel_for, complete.parallel_user};
+  map->fast = complete.fast;
+  map->info.bytes = sizeof *map;
+  if ((status = flyi_domain_check(geometry, &domain, error)) || (status = set_tiles(map, &complete, &domain, error)) ||
+      (status = copy_geometry(map, &domain.geometry, error)))
+    return fly_map_release(&map), status;
+  map->domain = domain.hash;
+  *out = map;
+  return FLY_OK;
+}
+
+void flyi_map_complete(fly_map *map) {
+  fly_map_info *info = &map->info;
+  int64_t tiles = info->tiles_empty + info->tiles_full + info->tiles_partial;
+  info->sparsity = tiles ? (double)info->tiles_empty / (double)tiles : 0;
+  info->bytes += info->batch * info->heads * sizeof *map->plane_of;
+}
+
+fly_status fly_map_build(fly_bound *bound, const fly_geometry *geometry, const fly_map_options *options, fly_map **out,
+                         fly_error *error) {
+  flyi_plan plan = {0};
+  fly_map *map;
+  if (!out) return flyi_fail(error, FLY_ERROR_ARGUMENT, "out is NULL");
+  *out = NULL;
+  if (!bound) return flyi_fail(error, FLY_ERROR_ARGUMENT, "bound is NULL");
+  fly_status status = flyi_map_create(geometry, options, &map, error);
+  if (status) return status;
+  if ((status = flyi_map_bind(map, bound, error)) ||
+      (status = flyi_plan_create(map, map->fast, &map->threads, &plan, error)) ||
+      (status = build_planes(map, plan.survey, &map->threads, error)))
+    goto done;
+  map->built = true;
+  flyi_map_complete(map);
+  *out = map;
+  map = NULL; /* the caller's now */
+done:
+  flyi_plan_free(&plan);
+  fly_map_release(&map);
   return status;
 }
 

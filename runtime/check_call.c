@@ -25,6 +25,7 @@ static fly_status check_objects(const fly_attention *c, fly_error *error) {
 static fly_status check_map(const flyi_call *call, fly_error *error) {
   const fly_map *map = call->c.map;
   if (!map) return FLY_OK;
+  if (!map->bound) return REFUSE(error, "map has no mask that decides its partial tiles: bind one with fly_map_bind");
   if (!flyi_hash_equal(map->bound->hash, call->c.bound->hash))
     return REFUSE(error, "map was built for another mask, or other parameters or buffers");
   if (!flyi_hash_equal(map->domain, call->domain.hash))

@@ -2,39 +2,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "survey.h"
+#include "mapops.h"
 
 /* ---- the transpose ----------------------------------------------------------------------------------------------- */
-
-/* The runs of one row, read column by column: tiles [.., until) are of `kind`. */
-typedef struct cursor {
-  const fly_run *run, *end;
-  int32_t columns, until;
-  fly_tile_kind kind;
-} cursor;
-
-static void advance(cursor *c) {
-  bool inside = c->run < c->end && c->run->first <= c->until;
-  c->kind = inside ? (fly_tile_kind)c->run->kind : FLY_EMPTY;
-  c->until = inside ? c->run->first + c->run->count : c->run < c->end ? c->run->first : c->columns;
-  if (inside) c->run++;
-}
-
-static cursor open_row(const flyi_plane *p, int64_t row) {
-  cursor c = {NULL, NULL, p->columns, 0, FLY_EMPTY};
-  if (row >= 0 && row < p->rows) c.run = p->runs + p->start[row], c.end = p->runs + p->start[row + 1];
-  return c;
-}
 
 /* Goes down the rows. Where a row differs from the one above, columns end a run and begin another; nothing else
  * costs time. Without `runs` it counts the runs of column c in next[c]; with them, it writes the next one to
  * runs[next[c]++]. */
 static void sweep(const flyi_plane *p, int32_t *since, int64_t *next, fly_run *runs) {
   for (int32_t row = 0; row <= p->rows; row++) {
-    cursor above = open_row(p, (int64_t)row - 1), here = open_row(p, row);
+    flyi_cursor above = flyi_open_row(p, (int64_t)row - 1), here = flyi_open_row(p, row);
     for (int32_t column = 0; column < p->columns;) {
-      if (above.until == column) advance(&above);
-      if (here.until == column) advance(&here);
+      if (above.until == column) flyi_advance(&above);
+      if (here.until == column) flyi_advance(&here);
       int32_t until = above.until < here.until ? above.until : here.until;
       for (int32_t c = column; above.kind != here.kind && c < until; c++) {
         if (above.kind != FLY_EMPTY && runs)
@@ -184,6 +164,10 @@ static int64_t plane_pairs(const fly_map *map, int32_t plane, int64_t item) {
 fly_status fly_map_visible_pairs(const fly_map *map, int64_t *pairs, fly_error *error) {
   if (!map || !pairs) return flyi_fail(error, FLY_ERROR_ARGUMENT, "map or pairs is NULL");
   *pairs = 0;
+  if (!map->tile && map->info.tiles_partial)
+    return flyi_fail(error, FLY_ERROR_ARGUMENT,
+                     "nothing decides the pairs of the map's partial tiles: bind a mask with "
+                     "fly_map_bind");
   int64_t items = map->info.batch * map->info.heads;
   if (items == 0) return FLY_OK;
   int64_t copies = map->geometry.batch / map->info.batch * (map->geometry.heads / map->info.heads);
@@ -204,7 +188,16 @@ fly_status fly_map_visible_pairs(const fly_map *map, int64_t *pairs, fly_error *
 int fly_map_visible(const fly_map *map, int64_t b, int64_t h, int64_t q_row, int64_t kv_row) {
   const flyi_plane *plane = map ? flyi_map_plane(map, FLY_BY_QUERY, b, h) : NULL;
   if (!plane || q_row < 0 || q_row >= plane->len_q || kv_row < 0 || kv_row >= plane->len_kv) return -1;
-  flyi_survey survey = flyi_survey_of(map, b, h, NULL);
   int64_t q = q_row + map->geometry.q_offset;
-  return (int)flyi_visible_pairs(&survey, &(flyi_box){q, q, kv_row, kv_row});
+  if (map->built) { /* by its code alone, so that tiles can be held to it */
+    flyi_survey survey = flyi_survey_of(map, b, h, NULL);
+    return (int)flyi_visible_pairs(&survey, &(flyi_box){q, q, kv_row, kv_row});
+  }
+  flyi_cursor c = flyi_open_row(plane, q_row / map->info.tile_q);
+  while (c.until <= kv_row / map->info.tile_kv) flyi_advance(&c);
+  if (c.kind != FLY_PARTIAL) return c.kind == FLY_FULL;
+  if (!map->tile) return -1;
+  uint64_t bits[FLYI_BLOCK];
+  map->tile(map->args, (int32_t)b, (int32_t)h, (int32_t)q, (int32_t)kv_row, bits);
+  return (int)(bits[0] & 1);
 }

@@ -207,10 +207,15 @@ typedef struct flyi_plane {
   fly_run *runs;
 } flyi_plane;
 
+/* A pair of a map is visible where its tile is full, or partial and `tile` says so. */
 struct fly_map {
   atomic_int references;
-  fly_bound *bound;
-  flyi_mask_args *args;  /* a copy of everything the mask reads, row maps included */
+  fly_bound *bound;      /* what decides the pairs of partial tiles; NULL: no mask does, no attention call takes the map */
+  flyi_tile_fn *tile;    /* the bound mask's, or one of mapbits.c; NULL: nothing decides them */
+  flyi_mask_args *args;  /* of tile: a copy of everything the mask reads, row maps included */
+  fly_map *part[2];      /* retained: what `tile` asks, for a map made of maps */
+  fly_buffer *bitmap;    /* retained: what `tile` asks, for a map of a bitmap */
+  bool built, fast;      /* by fly_map_build, from the bound mask and the geometry alone; as its options say */
   fly_geometry geometry; /* its pointers point into memory of the map */
   flyi_hash domain;      /* flyi_domain.hash */
   flyi_threads threads;  /* of its options: also for what is made of it later */
@@ -222,6 +227,12 @@ struct fly_map {
   void *memory;
 };
 
+/* A map of the geometry without bound, planes, batch and heads; tile sizes are set. Its release frees all that is added. */
+fly_status flyi_map_create(const fly_geometry *geometry, const fly_map_options *options, fly_map **out, fly_error *error);
+/* Sets bound, tile and args. The caller releases the map where this fails. */
+fly_status flyi_map_bind(fly_map *map, fly_bound *bound, fly_error *error);
+/* When planes and counts are there: the rest of its info. */
+void flyi_map_complete(fly_map *map);
 /* fly_map_transpose with the threads of a call. */
 fly_status flyi_map_transpose(fly_map *map, const flyi_threads *threads, fly_error *error);
 /* The plane of the call's (b, h); NULL where that does not exist, or has not been transposed. */

@@ -56,6 +56,8 @@ static int blocks(const flyi_survey *s, const flyi_box *t, int seen) {
   return seen;
 }
 
+fly_tile_kind flyi_settle_pairs(const flyi_survey *s, const flyi_box *t) { return kind_of(blocks(s, t, 0)); }
+
 /* ---- both -------------------------------------------------------------------------------------------------------- */
 
 fly_tile_kind flyi_settle(const flyi_survey *s, flyi_scratch *scratch, const flyi_box *t) {

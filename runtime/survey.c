@@ -47,7 +47,7 @@ static void decode_plane(void *context, int64_t item, int worker) {
 
 flyi_survey flyi_survey_of(const fly_map *map, int64_t b, int64_t h, const flyi_nodes *nodes) {
   const fly_geometry *g = &map->geometry;
-  flyi_survey s = {.args = map->args, .tile = map->bound->mask->code.tile, .b = (int32_t)b, .h = (int32_t)h};
+  flyi_survey s = {.args = map->args, .tile = map->tile, .b = (int32_t)b, .h = (int32_t)h};
   s.nodes = nodes && nodes->count ? nodes : NULL;
   s.q_offset = g->q_offset, s.len_q = flyi_len_q(g, b), s.len_kv = flyi_len_kv(g, b);
   s.tile_q = map->info.tile_q, s.tile_kv = map->info.tile_kv;

@@ -52,6 +52,8 @@ void flyi_band_free(flyi_band *band);
 
 /* settle.c. Boxes hold positions: q has the offset added. */
 fly_tile_kind flyi_settle(const flyi_survey *survey, flyi_scratch *scratch, const flyi_box *box);
+/* By the compiled mask alone. */
+fly_tile_kind flyi_settle_pairs(const flyi_survey *survey, const flyi_box *box);
 /* The visible pairs in a box, by the compiled mask. */
 int64_t flyi_visible_pairs(const flyi_survey *survey, const flyi_box *box);
 

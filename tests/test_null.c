@@ -33,6 +33,18 @@ START_TEST(maps) {
   REFUSED(fly_map_expand(NULL, FLY_BY_QUERY, &lists, &error));
   REFUSED(fly_map_visible_pairs(NULL, &pairs, &error));
   fly_map_lists_free(NULL);
+  fly_map_arrays arrays;
+  char *text;
+  REFUSED(fly_map_combine(FLY_NOT, NULL, NULL, &map, &error));
+  REFUSED(fly_map_bind(NULL, NULL, &map, &error));
+  REFUSED(fly_map_crop(NULL, 0, 0, &map, &error));
+  REFUSED(fly_map_slice(NULL, 0, 0, &map, &error));
+  REFUSED(fly_map_to_arrays(NULL, FLY_BY_QUERY, &arrays, &error));
+  REFUSED(fly_map_from_arrays(NULL, NULL, NULL, &map, &error));
+  REFUSED(fly_map_from_bitmap(NULL, NULL, NULL, &map, &error));
+  REFUSED(fly_map_text(NULL, 0, 0, 0, &text, &error));
+  ck_assert(!fly_map_equal(NULL, NULL));
+  fly_map_arrays_free(NULL);
   fly_map_release(NULL);
   map = NULL;
   fly_map_release(&map);
