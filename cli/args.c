@@ -174,6 +174,15 @@ static bool parse_file(int key, char *text, arguments *a) {
   case KEY_SAMPLE:
     a->sample = text;
     return true;
+  case KEY_FROM_BITMAP:
+    a->from_bitmap = text;
+    return true;
+  case KEY_FROM_ARRAYS:
+    a->from_arrays = text;
+    return true;
+  case KEY_TO_ARRAYS:
+    a->to_arrays = text;
+    return true;
   default:
     return false;
   }
@@ -210,6 +219,9 @@ static bool parse_other(int key, char *text, struct argp_state *state, arguments
   case KEY_BACKWARD:
     a->backward = true;
     return true;
+  case KEY_TEXT:
+    a->text = true;
+    return true;
   default:
     return false;
   }
@@ -222,7 +234,7 @@ static error_t parse_argument(int key, char *text, struct argp_state *state) {
     if (!p->takes_mask) argp_error(state, "unexpected argument '%s'", text);
     return parse_positional(state, p->args, text);
   case ARGP_KEY_NO_ARGS:
-    if (p->takes_mask) argp_error(state, "no MASK given");
+    if (p->takes_mask && !p->args->from_bitmap && !p->args->from_arrays) argp_error(state, "no MASK given");
     return 0;
   default:
     return parse_geometry(key, text, state, p->args) || parse_file(key, text, p->args) ||

@@ -37,11 +37,12 @@ typedef struct arguments {
   const char **values; /* NAME=VALUE, as given; freed by arguments_free */
   int value_count;
 
-  const char *q, *k, *v, *out, *lse;           /* files */
-  const char *d_out, *d_lse, *d_q, *d_k, *d_v; /* files of gradients */
-  const char *rows;                            /* a file or random:SEED; NULL: none */
-  int64_t len_q, len_kv;                       /* -1: not given */
-  int64_t batch, heads, kv_heads;              /* kv_heads 0: not given */
+  const char *q, *k, *v, *out, *lse;                 /* files */
+  const char *d_out, *d_lse, *d_q, *d_k, *d_v;       /* files of gradients */
+  const char *rows;                                  /* a file or random:SEED; NULL: none */
+  const char *from_bitmap, *from_arrays, *to_arrays; /* files and directories of block maps */
+  int64_t len_q, len_kv;                             /* -1: not given */
+  int64_t batch, heads, kv_heads;                    /* kv_heads 0: not given */
   int64_t q_offset;
   bool offset_end;
   int tile_q, tile_kv;    /* 0: the library's */
@@ -51,7 +52,7 @@ typedef struct arguments {
   float scale;
   int threads; /* 0: OpenMP's */
   const char *target, *emit, *sample;
-  bool json, backward;
+  bool json, backward, text;
 } arguments;
 
 /* The options' keys. A command lists the options that it takes; parse_argument understands them all. */
@@ -82,6 +83,10 @@ enum {
   KEY_JSON,
   KEY_SAMPLE,
   KEY_BACKWARD,
+  KEY_FROM_BITMAP,
+  KEY_FROM_ARRAYS,
+  KEY_TO_ARRAYS,
+  KEY_TEXT,
   KEY_OUT = 'o'
 };
 
@@ -109,8 +114,8 @@ enum {
 #define MASK_ARGUMENTS "MASK [NAME=VALUE...]"
 
 /* Parses argv for a command that takes `options` (zero-terminated). `doc` is argp's: text, "\v", text after the
- * options. Without takes_mask the command has no positional arguments. Wrong usage prints a hint and exits with
- * EXIT_USAGE. */
+ * options. Without takes_mask the command has no positional arguments; with it, MASK may be missing only where a map
+ * comes from a file. Wrong usage prints a hint and exits with EXIT_USAGE. */
 void arguments_parse(int argc, char **argv, const struct argp_option *options, const char *doc, bool takes_mask,
                      arguments *out);
 void arguments_free(arguments *args);
@@ -209,6 +214,23 @@ fly_status gradients_compute(const arguments *args, const fly_attention *forward
 /* Writes the files and says so. */
 fly_status gradients_write(const arguments *args, const gradients *g, fly_error *error);
 void gradients_free(gradients *g);
+
+/* ---- block maps in files (carry.c) ------------------------------------------------------------------------------- */
+
+/* A bitmap or FlexAttention's arrays, read. */
+typedef struct map_source {
+  npy_array array[4];
+  fly_buffer *bitmap;
+  fly_map_arrays lists;
+  int64_t batch, heads, len_q, len_kv; /* lengths -1: not known */
+} map_source;
+
+fly_status map_source_read(const arguments *args, map_source *out, fly_error *error);
+fly_status map_source_make(const map_source *source, const fly_geometry *geometry, const fly_map_options *how,
+                           fly_map **out, fly_error *error);
+void map_source_free(map_source *source);
+/* Writes kv_num_blocks.npy, ... to the directory, which it makes if need be. */
+fly_status map_write_arrays(fly_map *map, const char *directory, fly_error *error);
 
 /* ---- time, progress, reports (timing.c, report.c) ---------------------------------------------------------------- */
 

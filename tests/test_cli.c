@@ -313,7 +313,7 @@ static void check_keys(json_t *object, const char *const *keys, size_t count) {
 static double number(json_t *object, const char *key) { return json_number_value(json_object_get(object, key)); }
 
 START_TEST(map_json_has_its_keys_and_counts) {
-  static const char *const keys[] = {"tiles_empty", "tiles_full", "tiles_partial", "sparsity",
+  static const char *const keys[] = {"tiles_empty", "tiles_full", "tiles_partial", "undecided", "sparsity",
                                      "bytes",       "map_ms",     "transposed_ms", "expand_ms"};
   json_t *map = run_json("map causal --lengths 1000 --tile 64,128 --batch 3 --heads 2");
   check_keys(map, keys, sizeof keys / sizeof *keys);
@@ -333,7 +333,7 @@ START_TEST(map_json_has_its_keys_and_counts) {
   ck_assert_int_eq(json_integer_value(json_object_get(map, "tiles_partial")), partial);
   ck_assert_double_eq_tol(number(map, "sparsity"), (double)empty / (empty + full + partial), 1e-8);
   ck_assert(json_is_integer(json_object_get(map, "bytes")) && number(map, "bytes") > 0);
-  for (size_t i = 5; i < 8; i++) ck_assert(json_is_real(json_object_get(map, keys[i])) && number(map, keys[i]) > 0);
+  for (size_t i = 6; i < 9; i++) ck_assert(json_is_real(json_object_get(map, keys[i])) && number(map, keys[i]) > 0);
   json_decref(map);
 }
 END_TEST
