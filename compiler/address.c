@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "pointer.h"
+#include "watch.h"
 
 enum { MOST_ROUNDS = 4 };
 
@@ -96,6 +97,11 @@ static fly_status buffer_address(access_pass *pass, LLVMValueRef at, const targe
   flyi_build_before(v, at);
   LLVMValueRef index = flyi_address_index(v, address, size, 0);
   int64_t constant;
+  if (v->watch) {
+    LLVMValueRef count = load_symbol(pass, "fly.count", global, i64);
+    fly_status status = flyi_watch_index(v, at, name_of(object->base), index, count);
+    if (status) return status;
+  }
   if (!flyi_constant_int(index, &constant) || constant > 0) {
     LLVMValueRef count = load_symbol(pass, "fly.count", global, i64);
     index = clamp(v, index, LLVMBuildSub(v->builder, count, i64_of(v, 1), ""));
@@ -105,6 +111,12 @@ static fly_status buffer_address(access_pass *pass, LLVMValueRef at, const targe
   LLVMValueRef data = load_symbol(pass, "fly.data", global, pointer);
   *out = LLVMBuildGEP2(v->builder, type, data, &index, 1, "");
   return FLY_OK;
+}
+
+/* For messages: clang puts the function before the name of a table in it, and does not name locals. */
+static const char *array_name(LLVMValueRef base) {
+  const char *name = name_of(base), *dot = strrchr(name, '.');
+  return dot ? dot + 1 : *name ? name : "an array";
 }
 
 /* `bytes` bytes of a local or table. The object is seen as rows of address->unit bytes, of which the access takes a
@@ -120,7 +132,10 @@ static fly_status object_address(access_pass *pass, LLVMValueRef at, const targe
                        (unsigned long long)object->bytes);
   flyi_build_before(v, at);
   LLVMValueRef row = flyi_address_index(v, address, unit, rest);
-  row = clamp(v, row, i64_of(v, (int64_t)((object->bytes - bytes - (uint64_t)rest) / (uint64_t)unit)));
+  int64_t last = (int64_t)((object->bytes - bytes - (uint64_t)rest) / (uint64_t)unit);
+  fly_status status = v->watch ? flyi_watch_index(v, at, array_name(object->base), row, i64_of(v, last + 1)) : FLY_OK;
+  if (status) return status;
+  row = clamp(v, row, i64_of(v, last));
   LLVMTypeRef i8 = flyi_int_type(v, 8), unit_type = LLVMArrayType2(i8, (uint64_t)unit);
   int64_t size = (int64_t)bytes, step = unit | rest;
   if (flyi_constant_int(row, &offset)) {

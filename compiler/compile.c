@@ -166,8 +166,8 @@ static fly_status keep_ir(LLVMModuleRef module, flyi_bytes *out, fly_error *erro
   return good ? FLY_OK : flyi_no_memory(error);
 }
 
-static fly_status make_object(LLVMModuleRef module, const flyi_declarations *declarations, flyi_isa isa,
-                              flyi_bytes *out, fly_error *error) {
+fly_status flyi_make_object(LLVMModuleRef module, const flyi_declarations *declarations, flyi_isa isa, flyi_bytes *out,
+                            fly_error *error) {
   LLVMModuleRef special = NULL;
   fly_status status = flyi_specialize(module, declarations, isa, &special, error); /* consumes the module */
   if (status) return status;
@@ -190,7 +190,7 @@ static fly_status make_image(const flyi_request *r, LLVMModuleRef module, const 
   if (status)
     LLVMDisposeModule(bare);
   else
-    status = make_object(bare, declarations, r->isa, object, error);
+    status = flyi_make_object(bare, declarations, r->isa, object, error);
   if (!status) {
     flyi_image image = {.name = r->name,
                         .target = flyi_isa_name(r->isa),

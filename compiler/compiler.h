@@ -20,6 +20,9 @@
  * end. Clang's first error becomes ours, with its line and column. */
 fly_status flyi_frontend(const char *source, const char *name, const fly_compile_options *options, flyi_bytes *ir,
                          fly_error *error);
+/* The same, with signed arithmetic marked as such (nsw): for diagnose.c. */
+fly_status flyi_frontend_watched(const char *source, const char *name, const fly_compile_options *options, flyi_bytes *ir,
+                                 fly_error *error);
 
 /* ---- verify (verify.h lists its files) --------------------------------------------------------------------------------- */
 
@@ -111,6 +114,9 @@ void flyi_request_cached(const flyi_request *request, fly_mask **out);
 /* From the symbolic module (consumed) to a mask, and to the cache: all that follows verification. */
 fly_status flyi_request_finish(const flyi_request *request, LLVMModuleRef module, flyi_declarations *declarations,
                                fly_mask **out, fly_error *error);
+/* An object file of the symbolic module (consumed). */
+fly_status flyi_make_object(LLVMModuleRef module, const flyi_declarations *declarations, flyi_isa isa, flyi_bytes *out,
+                            fly_error *error);
 /* A context that neither prints nor exits on errors. */
 LLVMContextRef flyi_context_create(void);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cfg.h"
+#include "watch.h"
 
 /* True where the first thing that happens to the local, in the entry block, sets all of it. */
 static bool is_set_at_once(const flyi_verifier *v, LLVMValueRef local) {
@@ -98,6 +99,8 @@ fly_status flyi_flatten(flyi_verifier *v) {
       if (!LLVMGetIntrinsicID(function) && !flyi_strip_function(function)) return flyi_no_memory(v->error);
       continue;
     }
+    fly_status status = v->watch ? flyi_watch_function(v, function) : FLY_OK;
+    if (status) return status;
     if (!flyi_guard(v, function)) return flyi_no_memory(v->error);
     clear_locals(v, function);
     if (function != v->mask) inline_always(v, function);

@@ -219,12 +219,12 @@ static fly_status check_text(const char *source, const char *name, fly_error *er
   return FLY_OK;
 }
 
-fly_status flyi_frontend(const char *source, const char *name, const fly_compile_options *options, flyi_bytes *ir,
-                         fly_error *error) {
+static fly_status run_clang(const char *source, const char *name, const fly_compile_options *options, const char *flag,
+                            flyi_bytes *ir, fly_error *error) {
   fly_compile_options limits = options ? *options : (fly_compile_options){0};
   flyi_toolchain tools = {0};
   flyi_bytes overlay = {0}, errors = {0};
-  const char *arguments[FLAG_COUNT + 3] = {"clang"};
+  const char *arguments[FLAG_COUNT + 4] = {"clang"};
   flyi_end end;
   int code;
   if (!(limits.clang_seconds > 0)) limits.clang_seconds = 10;
@@ -241,6 +241,7 @@ fly_status flyi_frontend(const char *source, const char *name, const fly_compile
   }
   memcpy(arguments + 1, clang_flags, sizeof clang_flags);
   arguments[FLAG_COUNT + 1] = "-";
+  arguments[FLAG_COUNT + 2] = flag;
   flyi_child child = {
       .path = tools.clang,
       .arguments = (char *const *)arguments,
@@ -260,4 +261,14 @@ done:
   flyi_bytes_free(&overlay);
   flyi_toolchain_free(&tools);
   return status;
+}
+
+fly_status flyi_frontend(const char *source, const char *name, const fly_compile_options *options, flyi_bytes *ir,
+                         fly_error *error) {
+  return run_clang(source, name, options, NULL, ir, error);
+}
+
+fly_status flyi_frontend_watched(const char *source, const char *name, const fly_compile_options *options,
+                                 flyi_bytes *ir, fly_error *error) {
+  return run_clang(source, name, options, "-fno-wrapv", ir, error);
 }

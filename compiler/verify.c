@@ -15,7 +15,7 @@
 #include <llvm-c/IRReader.h>
 #include <llvm-c/Transforms/PassBuilder.h>
 
-#include "verify.h"
+#include "watch.h"
 
 /* ---- Errors ------------------------------------------------------------------------------------------------------ */
 
@@ -238,9 +238,10 @@ static fly_status check_module(flyi_verifier *v) {
   return status;
 }
 
-fly_status flyi_verify(LLVMContextRef context, flyi_section ir, const char *name, LLVMModuleRef *out,
-                       flyi_declarations *declarations, fly_error *error) {
-  flyi_verifier verifier = {.context = context, .name = name, .declarations = declarations, .error = error},
+fly_status flyi_verify_watched(LLVMContextRef context, flyi_section ir, const char *name, LLVMModuleRef *out,
+                               flyi_declarations *declarations, flyi_watch *watch, fly_error *error) {
+  flyi_verifier verifier = {.context = context, .name = name, .declarations = declarations, .watch = watch,
+                            .error = error},
                 *v = &verifier;
   fly_error own;
   if (!error) v->error = &own;
@@ -274,4 +275,9 @@ done:
     *out = v->module;
   LLVMContextSetDiagnosticHandler(context, handler, handler_data);
   return status;
+}
+
+fly_status flyi_verify(LLVMContextRef context, flyi_section ir, const char *name, LLVMModuleRef *out,
+                       flyi_declarations *declarations, fly_error *error) {
+  return flyi_verify_watched(context, ir, name, out, declarations, NULL, error);
 }

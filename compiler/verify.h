@@ -44,6 +44,7 @@ typedef struct flyi_verifier {
   flyi_declarations *declarations;
   flyi_global *globals;
   int global_count;
+  struct flyi_watch *watch; /* watch.h; NULL: nothing is watched */
   fly_error *error;
 } flyi_verifier;
 

@@ -18,6 +18,6 @@ static bool near(int q, int kv, int kernel, int length) {
 bool mask(int b, int h, int q, int kv) {
   (void)b, (void)h;
   int qy = q / width, qx = q % width, ky = kv / width, kx = kv % width;
-  bool inside = q >= 0 && qx < width && qy < height;
+  bool inside = q >= 0 && qy < height;
   return inside && near(qy, ky, kernel_h, height) && near(qx, kx, kernel_w, width);
 }

@@ -29,6 +29,6 @@ static int column(int i) {
 
 bool mask(int b, int h, int q, int kv) {
   (void)b, (void)h;
-  bool inside = q >= 0 && row(q) < height && column(q) < width;
+  bool inside = q >= 0 && row(q) < height;
   return inside && near(row(q), row(kv), kernel_h, height) && near(column(q), column(kv), kernel_w, width);
 }

@@ -10,6 +10,7 @@ FLY_PARAM(int, width, 2);
 
 bool mask(int b, int h, int q, int kv) {
   (void)b, (void)h;
+  if (q < prompt || kv < prompt) return true;
   int place_q = (q - prompt) % frame, place_kv = (kv - prompt) % frame;
-  return q < prompt || kv < prompt || fly_abs(place_q - place_kv) < width * frame / frames;
+  return fly_abs(place_q - place_kv) < width * frame / frames;
 }

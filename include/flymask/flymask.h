@@ -213,6 +213,42 @@ typedef struct fly_geometry {
  * that has not. NULL: OpenMP, as the caller has set it up. */
 typedef void (*fly_parallel_for)(void *user, int64_t count, void (*body)(void *context, int64_t i), void *context);
 
+/* ---- what a mask's author should know before it runs [compiler] */
+
+typedef enum fly_finding_kind {
+  FLY_FINDING_BLIND_ROWS,       /* query rows that see no key: low to high are the first of them */
+  FLY_FINDING_ALWAYS_TRUE,      /* a condition on q or kv that never decides anything; for lengths up to three times the call's, */
+  FLY_FINDING_ALWAYS_FALSE,     /* and offsets of either sign */
+  FLY_FINDING_INDEX,            /* an index outside its buffer or array: it runs from low to high */
+  FLY_FINDING_OVERFLOW,         /* of signed arithmetic */
+  FLY_FINDING_DIVISION_BY_ZERO, /* / or % */
+  FLY_FINDING_NEGATIVE_OPERAND, /* / or % of a negative number with a result that is not Python's: C truncates, Python floors */
+  FLY_FINDING_SHIFT,            /* a count below 0, or of the width and more */
+  FLY_FINDING_READS_NOTHING     /* neither q nor kv; a mask that reads nothing at all is a constant, and not reported */
+} fly_finding_kind;
+
+typedef struct fly_finding {
+  fly_finding_kind kind;
+  int line, column;     /* from 1 */
+  int64_t b, h, q, kv;  /* a pair that shows it; b and h -1: there is none. q has the offset added */
+  int64_t low, high;    /* of BLIND_ROWS and INDEX */
+  char message[256];
+} fly_finding;
+
+typedef struct fly_findings {
+  int count; /* ordered by line and column */
+  fly_finding *finding;
+} fly_findings;
+
+/* Compiles the source as fly_mask_compile does, binds the args, and looks for each of the above over all pairs of the geometry:
+ * exactly, so that there are no false alarms; what would take too long to decide is left out. At most 64 (b, h) are looked at.
+ * The findings are the caller's, to be freed with fly_findings_free. All errors of compiling, binding and mapping. [compiler] */
+FLY_API fly_status fly_mask_check(const char *source, const char *name, const fly_compile_options *options, const fly_arg *args,
+                                  int count, const fly_geometry *geometry, fly_findings *out, fly_error *error);
+FLY_API void fly_findings_free(fly_findings *findings);
+/* "blind-rows", "overflow", ...: the names of the kinds in lower case, with hyphens. Never NULL. [compiler] */
+FLY_API const char *fly_finding_name(fly_finding_kind kind);
+
 /* ---- 6. Block maps -------------------------------------------------------------------------------------------------- */
 
 /* For every (b, h) and tile of queries, the tiles of keys that are full (every pair visible) or partial; the rest are empty.

@@ -1,0 +1,84 @@
+/* search.c: a visible pair of a mask, or the proof that there is none. */
+#include <stdlib.h>
+
+#include "search.h"
+
+enum { MOST_BOXES = 512 }; /* waiting: three for each of 26 levels or so */
+
+typedef struct search {
+  const flyi_nodes *nodes;
+  flyi_tile_fn *tile;
+  const flyi_mask_args *args;
+  int32_t b, h;
+  flyi_interval *value;
+  flyi_box waiting[MOST_BOXES];
+  int count;
+} search;
+
+static fly_tile_kind evaluate(search *s, const flyi_box *box) {
+  const flyi_nodes *n = s->nodes;
+  flyi_nodes_evaluate(n, n->constants, n->count, box, s->value);
+  return flyi_verdict(n, s->value);
+}
+
+static bool is_block(const flyi_box *box) { return box->q1 - box->q0 < FLYI_BLOCK && box->kv1 - box->kv0 < FLYI_BLOCK; }
+
+/* Half of [lo, hi] in whole blocks, from lo on. */
+static int64_t middle(int64_t lo, int64_t hi) {
+  int64_t blocks = (hi - lo) / FLYI_BLOCK + 1;
+  return lo + (blocks + 1) / 2 * FLYI_BLOCK;
+}
+
+/* Puts the parts of a box on the stack, so that the first queries and keys come off first. */
+static void split(search *s, const flyi_box *box) {
+  int64_t q = box->q1 - box->q0 < FLYI_BLOCK ? box->q1 + 1 : middle(box->q0, box->q1);
+  int64_t kv = box->kv1 - box->kv0 < FLYI_BLOCK ? box->kv1 + 1 : middle(box->kv0, box->kv1);
+  for (int i = 3; i >= 0; i--) {
+    flyi_box part = {i & 2 ? q : box->q0, i & 2 ? box->q1 : q - 1, i & 1 ? kv : box->kv0, i & 1 ? box->kv1 : kv - 1};
+    if (part.q0 <= part.q1 && part.kv0 <= part.kv1 && s->count < MOST_BOXES) s->waiting[s->count++] = part;
+  }
+}
+
+/* Asks the code about a block. */
+static bool find_in_block(const search *s, const flyi_box *box, int64_t *q, int64_t *kv) {
+  uint64_t bits[FLYI_BLOCK];
+  int64_t columns = box->kv1 - box->kv0 + 1;
+  uint64_t inside = columns >= FLYI_BLOCK ? ~0ull : ~(~0ull << columns);
+  s->tile(s->args, s->b, s->h, (int32_t)box->q0, (int32_t)box->kv0, bits);
+  for (int64_t r = 0; r <= box->q1 - box->q0; r++)
+    if (bits[r] & inside) return *q = box->q0 + r, *kv = box->kv0 + __builtin_ctzll(bits[r] & inside), true;
+  return false;
+}
+
+static flyi_found run(search *s, int64_t *budget, int64_t *q, int64_t *kv) {
+  bool open = false;
+  while (s->count) {
+    flyi_box box = s->waiting[--s->count];
+    if ((*budget)-- <= 0) return FLYI_FOUND_OPEN;
+    fly_tile_kind kind = evaluate(s, &box);
+    if (kind == FLY_FULL) return *q = box.q0, *kv = box.kv0, FLYI_FOUND_PAIR;
+    if (kind == FLY_EMPTY) continue;
+    if (!is_block(&box))
+      split(s, &box);
+    else if (!s->tile)
+      open = true;
+    else if (find_in_block(s, &box, q, kv))
+      return FLYI_FOUND_PAIR;
+  }
+  return open ? FLYI_FOUND_OPEN : FLYI_FOUND_NONE;
+}
+
+flyi_found flyi_find_pair(const flyi_nodes *nodes, flyi_tile_fn *tile, const flyi_mask_args *args, int32_t b, int32_t h,
+                          int64_t *budget, int64_t *q, int64_t *kv) {
+  search *s = flyi_alloc(1, sizeof *s);
+  flyi_interval *value = flyi_alloc(nodes->count, sizeof *value);
+  flyi_found found = FLYI_FOUND_ERROR;
+  if (s && value) {
+    *s = (search){.nodes = nodes, .tile = tile, .args = args, .b = b, .h = h, .value = value, .count = 1};
+    s->waiting[0] = nodes->domain;
+    flyi_nodes_evaluate(nodes, 0, nodes->constants, &nodes->domain, value);
+    found = run(s, budget, q, kv);
+  }
+  free(s), free(value);
+  return found;
+}

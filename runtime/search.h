@@ -1,0 +1,27 @@
+/* search.h: whether a mask sees any pair at all, and where: for questions about masks (compiler/diagnose.c). */
+#ifndef FLYMASK_SEARCH_H
+#define FLYMASK_SEARCH_H
+
+#include "survey.h"
+
+typedef enum flyi_found {
+  FLYI_FOUND_NONE, /* there is none */
+  FLYI_FOUND_PAIR,
+  FLYI_FOUND_OPEN, /* the nodes do not decide, and there is no code to ask, or it would take too long */
+  FLYI_FOUND_ERROR /* memory was short */
+} flyi_found;
+
+/* Looks for a visible pair of one (b, h): the nodes decide boxes, from coarse to fine, and `tile` what they leave open in blocks of
+ * 64 x 64 (NULL: nothing does). `budget`: blocks and boxes that may be looked at; what is used is taken off. *q and *kv are
+ * positions: q has the offset added. */
+flyi_found flyi_find_pair(const flyi_nodes *nodes, flyi_tile_fn *tile, const flyi_mask_args *args, int32_t b, int32_t h,
+                          int64_t *budget, int64_t *q, int64_t *kv);
+
+/* The query rows of (b, h) that see no key. */
+typedef struct flyi_blind {
+  int64_t count, first, last; /* the first row, and the last one of those that follow it without a gap */
+} flyi_blind;
+/* `map` is exact. */
+void flyi_find_blind(const fly_map *map, int64_t b, int64_t h, flyi_blind *out);
+
+#endif
