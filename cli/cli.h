@@ -29,6 +29,7 @@ int command_bench(int argc, char **argv);
 int command_build(int argc, char **argv);
 int command_demo(int argc, char **argv);
 int command_list(int argc, char **argv);
+int command_compare(int argc, char **argv);
 
 /* ---- arguments (args.c) ------------------------------------------------------------------------------------------ */
 
@@ -245,6 +246,7 @@ typedef struct timing {
 void timing_add(timing *t, double ms);
 bool timing_enough(const timing *t, double seconds);
 double timing_median(const timing *t);
+double timing_least(const timing *t);
 
 /* Builds the map on fresh buffers, so that what the library keeps with a buffer is built again, and adds the time of
  * fly_map_build. Both outputs are the caller's. (map.c) */

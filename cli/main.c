@@ -13,6 +13,7 @@ static const struct command {
     {"map", "flymask map", command_map},       {"show", "flymask show", command_show},
     {"bench", "flymask bench", command_bench}, {"build", "flymask build", command_build},
     {"list", "flymask list", command_list},    {"demo", "flymask demo", command_demo},
+    {"compare", "flymask compare", command_compare},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
@@ -28,6 +29,7 @@ static const char doc[] =
     "  build  an image ahead of time, or LLVM's text\n"
     "  list   the masks that a name finds, one line each\n"
     "  demo   sliding-window, stochastic and full attention over a sample, compared\n"
+    "  compare  a report on mechanisms: cost, coverage, small world, quality on real inputs\n"
     "\n"
     "MASK is the path of a C source or the name of one in masks/: causal, sliding_window, stochastic, ... "
     "NAME=VALUE gives a parameter (an integer, a number, true or false) or a captured buffer (a .npy file).\n"

@@ -37,6 +37,12 @@ double timing_median(const timing *t) {
   return t->count % 2 ? sorted[middle] : 0.5 * (sorted[middle - 1] + sorted[middle]);
 }
 
+double timing_least(const timing *t) {
+  double least = t->count ? t->ms[0] : 0;
+  for (int i = 1; i < t->count; i++) least = t->ms[i] < least ? t->ms[i] : least;
+  return least;
+}
+
 void progress(const char *format, ...) {
   static const char *shown;
   static double when;

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "call.h"
+#include "selection.h"
 
 #define REFUSE(error, ...) flyi_fail(error, FLY_ERROR_ARGUMENT, __VA_ARGS__)
 
@@ -98,6 +98,38 @@ static fly_status choose(gate *g, fly_error *error) {
   return FLY_OK;
 }
 
+/* ---- packed documents -------------------------------------------------------------------------------------------- */
+
+typedef struct pack {
+  fly_mask *mask;
+  const fly_moba_desc *desc;
+} pack;
+
+static fly_status select_document(void *context, int64_t document, fly_selection **out, fly_error *error) {
+  const pack *p = context;
+  fly_moba_desc d = *p->desc;
+  d.q = flyi_document_rows(&d.q, d.cu_seqlens[document], d.cu_seqlens[document + 1]);
+  d.k = flyi_document_rows(&d.k, d.cu_seqlens[document], d.cu_seqlens[document + 1]);
+  d.cu_seqlens = NULL;
+  return fly_moba_select(p->mask, &d, out, error);
+}
+
+static fly_status select_packed(fly_mask *mask, const fly_moba_desc *d, fly_selection **out, fly_error *error) {
+  fly_geometry shape = {FLY_INIT(fly_geometry),        .batch = d->batch,              .heads = d->q.shape[1],
+                        .cu_seqlens_q = d->cu_seqlens, .cu_seqlens_kv = d->cu_seqlens};
+  flyi_domain domain;
+  fly_status status = flyi_domain_check(&shape, &domain, error);
+  if (status) return status;
+  int64_t rows = d->cu_seqlens[d->batch];
+  if (!mask) return REFUSE(error, "mask is NULL");
+  if (d->q_offset) return REFUSE(error, "q_offset is %" PRId64 ": with cu_seqlens it must be 0", d->q_offset);
+  if (d->q.shape[0] != 1 || d->q.shape[2] != rows || d->k.shape[2] != rows)
+    return REFUSE(error, "q and k must be [1, .., %" PRId64 ", ..]: what cu_seqlens ends with", rows);
+  pack p = {mask, d};
+  flyi_packing packing = {d->batch, d->q.shape[1], d->cu_seqlens, d->block, select_document, &p};
+  return flyi_selection_pack(&packing, out, error);
+}
+
 fly_status fly_moba_select(fly_mask *mask, const fly_moba_desc *desc, fly_selection **out, fly_error *error) {
   fly_moba_desc d;
   fly_status status;
@@ -108,6 +140,7 @@ fly_status fly_moba_select(fly_mask *mask, const fly_moba_desc *desc, fly_select
     return REFUSE(error, "desc.size is %zu: set it with FLY_INIT(fly_moba_desc)", desc->size);
   flyi_isa isa;
   if ((status = check_desc(&d, error)) || (status = flyi_isa_parse(NULL, &isa, error))) return status;
+  if (d.cu_seqlens) return select_packed(mask, &d, out, error);
   gate g = {.d = &d,
             .code = code_of(isa),
             .batch = d.q.shape[0],

@@ -145,7 +145,8 @@ static fly_status check_desc(const fly_selection_desc *d, fly_error *error) {
     return REFUSE(error, "strides %" PRId64 ", %" PRId64 ", %" PRId64 ": negative ones are not supported",
                   d->stride_batch, d->stride_head, d->stride_row);
   fly_geometry shape = {FLY_INIT(fly_geometry), .batch = d->batch,   .heads = d->heads,
-                        .len_q = d->len_q,      .len_kv = d->len_kv, .q_offset = d->q_offset};
+                        .len_q = d->len_q,      .len_kv = d->len_kv, .q_offset = d->q_offset,
+                        .cu_seqlens_q = d->cu_seqlens, .cu_seqlens_kv = d->cu_seqlens};
   flyi_domain domain;
   return flyi_domain_check(&shape, &domain, error);
 }
@@ -153,6 +154,8 @@ static fly_status check_desc(const fly_selection_desc *d, fly_error *error) {
 /* ---- the object -------------------------------------------------------------------------------------------------- */
 
 static void free_selection(fly_selection *s) {
+  for (int64_t i = 0; i < s->documents; i++) fly_selection_release(&s->document[i]);
+  free(s->document), free(s->cu);
   fly_map_release(&s->map);
   fly_bound_release(&s->bound);
   free(s->query), free(s->order), free(s->where);
@@ -193,6 +196,32 @@ done:
   return status;
 }
 
+/* ---- packed documents -------------------------------------------------------------------------------------------- */
+
+typedef struct pack {
+  fly_mask *mask;
+  const fly_selection_desc *desc;
+} pack;
+
+static fly_status select_document(void *context, int64_t document, fly_selection **out, fly_error *error) {
+  const pack *p = context;
+  fly_selection_desc d = *p->desc;
+  int64_t first = d.cu_seqlens[document];
+  d.batch = 1, d.len_q = d.len_kv = d.cu_seqlens[document + 1] - first;
+  if (d.lists) d.lists += first * d.stride_row;
+  if (d.bitmap) d.bitmap += first * d.stride_row;
+  d.cu_seqlens = NULL;
+  return fly_selection_create(p->mask, &d, out, error);
+}
+
+static fly_status create_packed(fly_mask *mask, const fly_selection_desc *d, fly_selection **out, fly_error *error) {
+  if (d->q_offset) return REFUSE(error, "q_offset is %" PRId64 ": with cu_seqlens it must be 0", d->q_offset);
+  if (d->query_block > 1) return REFUSE(error, "query_block is %d: with cu_seqlens it must be 1", d->query_block);
+  pack p = {mask, d};
+  flyi_packing packing = {d->batch, d->heads, d->cu_seqlens, d->block, select_document, &p};
+  return flyi_selection_pack(&packing, out, error);
+}
+
 fly_status fly_selection_create(fly_mask *mask, const fly_selection_desc *desc, fly_selection **out, fly_error *error) {
   fly_selection_desc d;
   fly_status status;
@@ -203,6 +232,7 @@ fly_status fly_selection_create(fly_mask *mask, const fly_selection_desc *desc, 
   if (!flyi_copy_struct(&d, sizeof d, desc))
     return REFUSE(error, "desc.size is %zu: set it with FLY_INIT(fly_selection_desc)", desc->size);
   if ((status = check_desc(&d, error))) return status;
+  if (d.cu_seqlens) return create_packed(mask, &d, out, error);
   fly_selection *s = make_selection(&d);
   if (!s) return flyi_no_memory(error);
   status = build(s, mask, &d, error);
@@ -232,15 +262,25 @@ void fly_selection_get_info(const fly_selection *s, fly_selection_info *info) {
   *info = (fly_selection_info){s->batch, s->heads, s->len_q, s->len_kv, s->q_offset, s->block, s->rows, s->map};
 }
 
-void fly_selection_get_bitmap(const fly_selection *s, uint8_t *bitmap) {
-  if (!s || !bitmap) return;
+void flyi_selection_plane_bitmap(const fly_selection *s, int64_t plane, uint8_t *bitmap, int64_t stride) {
   const int32_t *tile = s->bound->buffers[0]->data;
   const uint64_t *blocks = s->bound->buffers[1]->data;
-  memset(bitmap, 0, (size_t)(s->batch * s->heads * s->len_q * s->key_blocks));
-  for (int64_t row = 0; row < s->batch * s->heads * s->rows; row++) {
-    uint8_t *out = bitmap + (row / s->rows * s->len_q + s->query[row]) * s->key_blocks;
+  for (int64_t row = plane * s->rows; row < (plane + 1) * s->rows; row++) {
+    int64_t first = (int64_t)tile[row] * s->tile_blocks;
     uint64_t bits = s->tile_blocks > 1 ? blocks[row] : 1;
-    if ((int64_t)tile[row] * s->tile_blocks >= s->key_blocks) continue;
-    for (; bits; bits &= bits - 1) out[(int64_t)tile[row] * s->tile_blocks + __builtin_ctzll(bits)] = 1;
+    if (first >= s->key_blocks) continue;
+    for (; bits; bits &= bits - 1) bitmap[s->query[row] * stride + first + __builtin_ctzll(bits)] = 1;
   }
+}
+
+void fly_selection_get_bitmap(const fly_selection *s, uint8_t *bitmap) {
+  if (!s || !bitmap) return;
+  if (s->documents) {
+    flyi_packed_bitmap(s, bitmap);
+    return;
+  }
+  int64_t plane_bytes = s->len_q * s->key_blocks, planes = s->batch * s->heads;
+  memset(bitmap, 0, (size_t)(planes * plane_bytes));
+  for (int64_t plane = 0; plane < planes; plane++)
+    flyi_selection_plane_bitmap(s, plane, bitmap + plane * plane_bytes, s->key_blocks);
 }

@@ -20,6 +20,12 @@ struct fly_selection {
   fly_bound *bound; /* captures each row's tile, and its blocks in it */
   fly_map *map;
   fly_geometry geometry; /* of the grouped call */
+
+  /* Packed documents: one selection each, NULL for an empty one; the fields above from q_offset on are not used but for
+   * key_blocks and rows, the most of any document, and block. */
+  int64_t documents; /* 0: this is no pack */
+  int32_t *cu;       /* [documents + 1] */
+  fly_selection **document;
 };
 
 /* A query's selected blocks, tile by tile (selection_read.c). */
@@ -37,5 +43,31 @@ void flyi_selected_free(flyi_selected *selected);
  * exist. */
 fly_status flyi_selected_read(const fly_selection *s, const fly_selection_desc *desc, int64_t b, int64_t h, int64_t i,
                               flyi_selected *out, fly_error *error);
+
+/* ---- packed documents (selection_packed.c) ----------------------------------------------------------------------- */
+
+typedef struct flyi_packing {
+  int64_t documents, heads;
+  const int32_t *cu_seqlens;
+  int block;
+  fly_status (*select)(void *context, int64_t document, fly_selection **out, fly_error *error);
+  void *context;
+} flyi_packing;
+
+fly_status flyi_selection_pack(const flyi_packing *packing, fly_selection **out, fly_error *error);
+/* Rows first .. last - 1 of a tensor's sequence. */
+fly_tensor flyi_document_rows(const fly_tensor *t, int64_t first, int64_t last);
+
+/* Runs each document's call; the workspace is for each in turn. */
+typedef fly_status (*flyi_selection_run)(const fly_selection *s, const fly_attention *call, fly_error *error);
+fly_status flyi_packed_run(const fly_selection *s, const fly_attention *call, flyi_selection_run run, fly_error *error);
+/* The most that a document needs. */
+typedef fly_status (*flyi_selection_size)(const fly_selection *s, const fly_attention *call, size_t *bytes,
+                                          fly_error *error);
+fly_status flyi_packed_workspace(const fly_selection *s, const fly_attention *call, flyi_selection_size size,
+                                 size_t *bytes, fly_error *error);
+void flyi_packed_bitmap(const fly_selection *s, uint8_t *bitmap);
+/* What the queries of plane (batch, head) selected: rows of `stride` bytes, zero before. */
+void flyi_selection_plane_bitmap(const fly_selection *s, int64_t plane, uint8_t *bitmap, int64_t stride);
 
 #endif

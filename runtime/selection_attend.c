@@ -102,7 +102,7 @@ static void place(const fly_selection *s, parts *p, char *workspace) {
   a->workspace = workspace + p->out + p->lse, a->workspace_size = p->own;
 }
 
-fly_status fly_selection_forward(const fly_selection *s, const fly_attention *call, fly_error *error) {
+static fly_status forward(const fly_selection *s, const fly_attention *call, fly_error *error) {
   parts p;
   fly_attention whole;
   fly_status status = take_call(s, call, &whole, error);
@@ -118,23 +118,75 @@ fly_status fly_selection_forward(const fly_selection *s, const fly_attention *ca
   return status;
 }
 
-fly_status fly_selection_workspace(const fly_selection *s, const fly_attention *call, size_t *bytes, fly_error *error) {
+static fly_status forward_workspace(const fly_selection *s, const fly_attention *call, size_t *bytes,
+                                    fly_error *error) {
   parts p;
   fly_attention whole;
-  if (!bytes) return REFUSE(error, "bytes is NULL");
-  *bytes = 0;
   fly_status status = take_call(s, call, &whole, error);
   if (status || (status = plan(s, &whole, &p, error))) return status;
   *bytes = p.out + p.lse + p.own;
   return FLY_OK;
 }
 
+/* One workspace for all documents. */
+static fly_status forward_packed(const fly_selection *s, const fly_attention *call, fly_error *error) {
+  fly_attention own = *call;
+  void *memory = NULL;
+  if (!own.workspace) {
+    fly_status status = flyi_packed_workspace(s, call, forward_workspace, &own.workspace_size, error);
+    if (status) return status;
+    if (!(memory = flyi_alloc_aligned(own.workspace_size))) return flyi_no_memory(error);
+    own.workspace = memory;
+  }
+  fly_status status = flyi_packed_run(s, &own, forward, error);
+  free(memory);
+  return status;
+}
+
+static fly_status take_packed(const fly_attention *call, fly_attention *a, fly_error *error) {
+  if (!call) return REFUSE(error, "call is NULL");
+  if (!flyi_copy_struct(a, sizeof *a, call))
+    return REFUSE(error, "call.size is %zu: set it with FLY_INIT(fly_attention)", call->size);
+  a->size = sizeof *a;
+  return FLY_OK;
+}
+
+fly_status fly_selection_forward(const fly_selection *s, const fly_attention *call, fly_error *error) {
+  fly_attention a;
+  if (!s || !s->documents) return forward(s, call, error);
+  fly_status status = take_packed(call, &a, error);
+  return status ? status : forward_packed(s, &a, error);
+}
+
+fly_status fly_selection_workspace(const fly_selection *s, const fly_attention *call, size_t *bytes, fly_error *error) {
+  fly_attention a;
+  if (!bytes) return REFUSE(error, "bytes is NULL");
+  *bytes = 0;
+  if (!s || !s->documents) return forward_workspace(s, call, bytes, error);
+  fly_status status = take_packed(call, &a, error);
+  return status ? status : flyi_packed_workspace(s, &a, forward_workspace, bytes, error);
+}
+
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
 
-fly_status fly_selection_backward(const fly_selection *s, const fly_attention *call, fly_error *error) {
+static fly_status backward(const fly_selection *s, const fly_attention *call, fly_error *error) {
   fly_attention a;
   fly_status status = take_call(s, call, &a, error);
   return status ? status : fly_attention_backward(&a, error);
+}
+
+static fly_status backward_workspace(const fly_selection *s, const fly_attention *call, size_t *bytes,
+                                     fly_error *error) {
+  fly_attention a;
+  fly_status status = take_call(s, call, &a, error);
+  return status ? status : fly_attention_backward_workspace(&a, bytes, error);
+}
+
+fly_status fly_selection_backward(const fly_selection *s, const fly_attention *call, fly_error *error) {
+  fly_attention a;
+  if (!s || !s->documents) return backward(s, call, error);
+  fly_status status = take_packed(call, &a, error);
+  return status ? status : flyi_packed_run(s, &a, backward, error);
 }
 
 fly_status fly_selection_backward_workspace(const fly_selection *s, const fly_attention *call, size_t *bytes,
@@ -142,6 +194,7 @@ fly_status fly_selection_backward_workspace(const fly_selection *s, const fly_at
   fly_attention a;
   if (!bytes) return REFUSE(error, "bytes is NULL");
   *bytes = 0;
-  fly_status status = take_call(s, call, &a, error);
-  return status ? status : fly_attention_backward_workspace(&a, bytes, error);
+  if (!s || !s->documents) return backward_workspace(s, call, bytes, error);
+  fly_status status = take_packed(call, &a, error);
+  return status ? status : flyi_packed_workspace(s, &a, backward_workspace, bytes, error);
 }

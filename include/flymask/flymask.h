@@ -635,6 +635,8 @@ typedef struct fly_selection_desc {
   int threads;               /* as in fly_attention */
   fly_parallel_for parallel_for;
   void *parallel_user;
+  const int32_t *cu_seqlens; /* packed documents, as in fly_geometry: batch is their number, rows of lists and bitmap run over */
+                             /* all, blocks are counted from the document's own first key; lengths are ignored, q_offset is 0 */
 } fly_selection_desc;
 
 /* mask: masks/selected_tiles.c. Its parameters size and count, where baked, must be block and 1 (blocks below 64 keys: 64 / block
@@ -652,6 +654,8 @@ typedef struct fly_moba_desc {
   int threads;               /* as in fly_attention */
   fly_parallel_for parallel_for;
   void *parallel_user;
+  int64_t batch;             /* with cu_seqlens: the number of documents */
+  const int32_t *cu_seqlens; /* packed documents, as in fly_geometry: each has blocks of its own; q_offset is 0 */
 } fly_moba_desc;
 
 FLY_API fly_status fly_moba_select(fly_mask *mask, const fly_moba_desc *desc, fly_selection **out, fly_error *error);
@@ -676,11 +680,12 @@ typedef struct fly_selection_info {
   int64_t batch, heads, len_q, len_kv, q_offset;
   int block;
   int64_t rows;              /* of the grouped call, for each head: the most of any */
-  const fly_map *map;        /* of the grouped call; the selection's */
+  const fly_map *map;        /* of the grouped call; the selection's. NULL with packed documents, which are a call each */
 } fly_selection_info;
 
 FLY_API void fly_selection_get_info(const fly_selection *selection, fly_selection_info *info);
-/* bitmap[batch, heads, len_q, key blocks]: 1 where a query's block is selected, else 0; what masks/moba.c captures. */
+/* bitmap[batch, heads, len_q, key blocks]: 1 where a query's block is selected, else 0; what masks/moba.c captures. With packed
+ * documents the key blocks are those of the longest one, each query's counted in its own document. */
 FLY_API void fly_selection_get_bitmap(const fly_selection *selection, uint8_t *bitmap);
 
 #ifdef __cplusplus

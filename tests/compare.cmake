@@ -1,0 +1,10 @@
+# `flymask compare`: the figures from graphs alone, then the command as a user runs it.
+set(COMPARE_FILES)
+foreach(name method graph coverage small_world)
+  list(APPEND COMPARE_FILES ${PROJECT_SOURCE_DIR}/cli/compare_${name}.c)
+endforeach()
+flymask_test(compare_graph SOURCES ${COMPARE_FILES} LIBRARIES test_cli_files)
+if(FLYMASK_CLI)
+  flymask_test(compare LIBRARIES test_cli_files)
+  add_dependencies(test_compare flymask)
+endif()
