@@ -223,6 +223,9 @@ fly_status fly_map_build(fly_bound *bound, const fly_geometry *geometry, const f
   if (!out) return flyi_fail(error, FLY_ERROR_ARGUMENT, "out is NULL");
   *out = NULL;
   if (!bound) return flyi_fail(error, FLY_ERROR_ARGUMENT, "bound is NULL");
+  if (bound->mask->image.kind != FLYI_MASK)
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "bound is of the score modifier %s: a map is of a mask",
+                     bound->mask->image.name);
   if (options && !flyi_copy_struct(&complete, sizeof complete, options))
     return flyi_fail(error, FLY_ERROR_ARGUMENT, "options.size is %zu: set it with FLY_INIT(fly_map_options)",
                      options->size);
