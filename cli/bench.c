@@ -17,6 +17,7 @@ static const struct argp_option options[] = {
     OPTION_ROWS,
     OPTION_Q_OFFSET,
     OPTION_TILE,
+    OPTION_SCORE,
     OPTION_THREADS,
     {"backward", KEY_BACKWARD, NULL, 0, "Measure the gradients too", 0},
     OPTION_JSON,
@@ -178,6 +179,7 @@ static fly_status measure_call(const arguments *args, bound_mask *mask, const fl
   if (status == FLY_OK) status = fly_map_visible_pairs(map, &out->pairs, error);
   progress("making inputs");
   if (status == FLY_OK) status = make_tensors(args, geometry, &t, error);
+  desc.score = mask->score;
   if (status == FLY_OK) status = fly_kernel_create(mask->mask, &desc, &kernel, error);
   if (status == FLY_OK) {
     fly_attention call = {FLY_INIT(fly_attention),
@@ -190,6 +192,7 @@ static fly_status measure_call(const arguments *args, bound_mask *mask, const fl
                           .v = t.v,
                           .out = t.out,
                           .lse = t.lse,
+                          .score = mask->score_bound,
                           .threads = args->threads,
                           .d_out = t.d_out,
                           .d_q = t.d_q,

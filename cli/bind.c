@@ -34,20 +34,25 @@ static int find_in(const char *directory, size_t length, const char *name, char 
   return 0;
 }
 
-char *mask_directories(void) {
+static char *directories(const char *source, const char *installed) {
   const char *own = getenv("FLYMASK_MASKS");
   char *all;
-  if (asprintf(&all, "%s:%s:%s", own ? own : "", FLYMASK_SOURCE_MASKS, FLYMASK_INSTALLED_MASKS) < 0) return NULL;
+  if (asprintf(&all, "%s:%s:%s", own ? own : "", source, installed) < 0) return NULL;
   return all;
 }
 
-fly_status mask_find(const char *mask, char **path, fly_error *error) {
+char *mask_directories(void) { return directories(FLYMASK_SOURCE_MASKS, FLYMASK_INSTALLED_MASKS); }
+char *score_directories(void) { return directories(FLYMASK_SOURCE_SCORES, FLYMASK_INSTALLED_SCORES); }
+
+/* `all`: the directories, freed here; NULL: out of memory. */
+static fly_status find(const char *what, const char *place, const char *mask, char *all, char **path,
+                       fly_error *error) {
   *path = NULL;
-  if (strchr(mask, '/') || (ends_with_c(mask) && is_file(mask))) {
+  if (all && (strchr(mask, '/') || (ends_with_c(mask) && is_file(mask)))) {
+    free(all);
     *path = strdup(mask);
     return *path ? FLY_OK : fail_memory(error);
   }
-  char *all = mask_directories();
   if (!all) return fail_memory(error);
   int found = 0;
   for (const char *at = all; found == 0; at++) {
@@ -61,8 +66,16 @@ fly_status mask_find(const char *mask, char **path, fly_error *error) {
   if (found < 0) return fail_memory(error);
   return fail(
       error, FLY_ERROR_IO, NULL,
-      "no mask '%s': neither a file nor a name in masks/ (the path of a file in the current directory begins with ./)",
-      mask);
+      "no %s '%s': neither a file nor a name in %s/ (the path of a file in the current directory begins with ./)", what,
+      mask, place);
+}
+
+fly_status mask_find(const char *mask, char **path, fly_error *error) {
+  return find("mask", "masks", mask, mask_directories(), path, error);
+}
+
+fly_status score_find(const char *score, char **path, fly_error *error) {
+  return find("score modifier", "scores", score, score_directories(), path, error);
 }
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
@@ -125,8 +138,8 @@ static fly_status read_buffer(const fly_buffer_info *info, const char *path, npy
   return status == FLY_OK ? make_buffer(array, out, error) : status;
 }
 
-static fly_status read_value(const fly_mask_info *info, const char *name, const char *text, npy_array *array,
-                             fly_arg *out, fly_error *error) {
+static fly_status read_value(const fly_mask_info *info, bool score, const char *name, const char *text,
+                             npy_array *array, fly_arg *out, fly_error *error) {
   out->name = name;
   for (int i = 0; i < info->buffer_count; i++)
     if (strcmp(info->buffers[i].name, name) == 0) return read_buffer(&info->buffers[i], text, array, out, error);
@@ -136,10 +149,13 @@ static fly_status read_value(const fly_mask_info *info, const char *name, const 
     bool real = parameter->type == FLY_F32 || parameter->type == FLY_F64;
     return real ? read_real(parameter, text, out, error) : read_integer(parameter, text, out, error);
   }
-  return fail(error, FLY_ERROR_ARGUMENT, NULL, "the mask %s has no parameter or buffer '%s'", info->name, name);
+  return fail(error, FLY_ERROR_ARGUMENT, NULL, "the %s %s has no parameter or buffer '%s'",
+              score ? "score modifier" : "mask", info->name, name);
 }
 
-fly_status bindings_read(const fly_mask_info *info, const arguments *args, bindings *out, fly_error *error) {
+fly_status bindings_read(const fly_mask_info *info, const arguments *args, bool score, bindings *out,
+                         fly_error *error) {
+  static const char prefix[] = "score.";
   size_t count = args->value_count > 0 ? (size_t)args->value_count : 1;
   *out = (bindings){.args = calloc(count, sizeof(fly_arg)),
                     .names = calloc(count, sizeof(char *)),
@@ -147,10 +163,13 @@ fly_status bindings_read(const fly_mask_info *info, const arguments *args, bindi
   fly_status status = FLY_OK;
   if (!out->args || !out->names || !out->arrays) status = fail_memory(error);
   for (int i = 0; status == FLY_OK && i < args->value_count; i++) {
-    const char *equals = strchr(args->values[i], '=');
-    out->names[i] = strndup(args->values[i], (size_t)(equals - args->values[i]));
-    out->count = i + 1;
-    status = out->names[i] ? read_value(info, out->names[i], equals + 1, &out->arrays[i], &out->args[i], error)
+    const char *name = args->values[i], *equals = strchr(name, '=');
+    bool of_score = args->score && strncmp(name, prefix, strlen(prefix)) == 0;
+    if (of_score != score) continue;
+    if (of_score) name += strlen(prefix);
+    int k = out->count++;
+    out->names[k] = strndup(name, (size_t)(equals - name));
+    status = out->names[k] ? read_value(info, score, out->names[k], equals + 1, &out->arrays[k], &out->args[k], error)
                            : fail_memory(error);
   }
   if (status != FLY_OK) bindings_free(out);
@@ -183,6 +202,17 @@ void bindings_free(bindings *bindings) {
 
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
 
+static fly_status bind_score(const arguments *args, bound_mask *out, fly_error *error) {
+  fly_compile_options options = {FLY_INIT(fly_compile_options), .target = args->target};
+  fly_status status = score_find(args->score, &out->score_path, error);
+  if (status == FLY_OK) status = fly_score_compile_file(out->score_path, &options, &out->score, error);
+  if (status == FLY_OK)
+    status = bindings_read(fly_score_get_info(out->score), args, true, &out->score_values, error);
+  if (status == FLY_OK)
+    status = fly_score_bind(out->score, out->score_values.args, out->score_values.count, &out->score_bound, error);
+  return status;
+}
+
 fly_status bound_mask_create(const arguments *args, bound_mask *out, fly_error *error) {
   *out = (bound_mask){0};
   fly_status status = mask_find(args->mask, &out->path, error);
@@ -190,8 +220,9 @@ fly_status bound_mask_create(const arguments *args, bound_mask *out, fly_error *
   progress("compiling %s", out->path);
   fly_compile_options options = {FLY_INIT(fly_compile_options), .target = args->target};
   status = fly_mask_compile_file(out->path, &options, &out->mask, error);
-  if (status == FLY_OK) status = bindings_read(fly_mask_get_info(out->mask), args, &out->values, error);
+  if (status == FLY_OK) status = bindings_read(fly_mask_get_info(out->mask), args, false, &out->values, error);
   if (status == FLY_OK) status = fly_mask_bind(out->mask, out->values.args, out->values.count, &out->bound, error);
+  if (status == FLY_OK && args->score) status = bind_score(args, out, error);
   progress_end();
   if (status != FLY_OK) bound_mask_free(out);
   return status;
@@ -201,6 +232,10 @@ void bound_mask_free(bound_mask *mask) {
   fly_bound_release(&mask->bound);
   bindings_free(&mask->values);
   fly_mask_release(&mask->mask);
+  fly_bound_release(&mask->score_bound);
+  bindings_free(&mask->score_values);
+  fly_score_release(&mask->score);
   free(mask->path);
+  free(mask->score_path);
   *mask = (bound_mask){0};
 }

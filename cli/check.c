@@ -6,7 +6,7 @@
 #include "cli.h"
 
 static const struct argp_option options[] = {OPTION_LENGTHS,  OPTION_BATCH, OPTION_HEADS, OPTION_ROWS,
-                                             OPTION_Q_OFFSET, OPTION_JSON,  {0}};
+                                             OPTION_Q_OFFSET, OPTION_JSON,  OPTION_SCORE, {0}};
 
 static const char doc[] = "Compile and verify a mask, and say what it reads, its parameters with their defaults, and "
                           "its buffers. An error is "
@@ -23,7 +23,8 @@ static const char doc[] = "Compile and verify a mask, and say what it reads, its
                           "Examples:\n"
                           "  flymask check masks/causal.c\n"
                           "  flymask check sliding_window left=255 right=0\n"
-                          "  flymask check document doc=documents.npy --lengths 8192 --json\n";
+                          "  flymask check document doc=documents.npy --lengths 8192 --json\n"
+                          "  flymask check causal --score softcap score.cap=30\n";
 
 static void format_default(const fly_parameter_info *info, char text[64]) {
   if (info->type == FLY_F32 || info->type == FLY_F64)
@@ -73,10 +74,10 @@ static void print_info(const char *path, const fly_mask_info *info) {
   }
 }
 
-/* Binds the given values; buffers that are not given are stood in for by empty ones. */
-static fly_status check_values(fly_mask *mask, const bindings *values, fly_error *error) {
+/* Binds the given values; buffers that are not given are stood in for by empty ones. mask NULL: the modifier's. */
+static fly_status check_values(fly_mask *mask, fly_score *score, const bindings *values, fly_error *error) {
   static const int64_t nothing[4];
-  const fly_mask_info *info = fly_mask_get_info(mask);
+  const fly_mask_info *info = mask ? fly_mask_get_info(mask) : fly_score_get_info(score);
   size_t count = (size_t)values->count, most = count + (size_t)info->buffer_count + 1;
   fly_arg *args = calloc(most, sizeof *args);
   fly_bound *bound = NULL;
@@ -91,7 +92,9 @@ static fly_status check_values(fly_mask *mask, const bindings *values, fly_error
     status = fly_buffer_create(buffer->type, buffer->rank, nothing, NULL, &empty, error);
     if (status == FLY_OK) args[count++] = FLY_CAPTURE(buffer->name, empty);
   }
-  if (status == FLY_OK) status = fly_mask_bind(mask, args, (int)count, &bound, error);
+  if (status == FLY_OK)
+    status = mask ? fly_mask_bind(mask, args, (int)count, &bound, error)
+                  : fly_score_bind(score, args, (int)count, &bound, error);
   for (size_t i = (size_t)values->count; i < count; i++) fly_buffer_release(&args[i].buffer);
   fly_bound_release(&bound);
   free(args);
@@ -145,6 +148,21 @@ static fly_status find(const arguments *args, const char *path, fly_mask *mask, 
   return status;
 }
 
+static fly_status check_score(const arguments *args, fly_error *error) {
+  char *path = NULL;
+  fly_score *score = NULL;
+  bindings values = {0};
+  fly_status status = score_find(args->score, &path, error);
+  if (status == FLY_OK) status = fly_score_compile_file(path, NULL, &score, error);
+  if (status == FLY_OK) status = bindings_read(fly_score_get_info(score), args, true, &values, error);
+  if (status == FLY_OK) status = check_values(NULL, score, &values, error);
+  if (status == FLY_OK) print_info(path, fly_score_get_info(score));
+  bindings_free(&values);
+  fly_score_release(&score);
+  free(path);
+  return status;
+}
+
 int command_check(int argc, char **argv) {
   arguments args;
   arguments_parse(argc, argv, options, doc, true, &args);
@@ -156,12 +174,13 @@ int command_check(int argc, char **argv) {
   bool found = false;
   fly_status status = mask_find(args.mask, &path, &error);
   if (status == FLY_OK) status = fly_mask_compile_file(path, NULL, &mask, &error);
-  if (status == FLY_OK) status = bindings_read(fly_mask_get_info(mask), &args, &values, &error);
+  if (status == FLY_OK) status = bindings_read(fly_mask_get_info(mask), &args, false, &values, &error);
   if (status == FLY_OK && args.len_q >= 0) {
     status = find(&args, path, mask, &values, &found, &error);
-  } else if (status == FLY_OK && (status = check_values(mask, &values, &error)) == FLY_OK) {
+  } else if (status == FLY_OK && (status = check_values(mask, NULL, &values, &error)) == FLY_OK) {
     print_info(path, fly_mask_get_info(mask));
   }
+  if (status == FLY_OK && args.score) status = check_score(&args, &error);
   if (status == FLY_OK) status = report_end(&error);
   if (status != FLY_OK) print_error(&error);
   bindings_free(&values);

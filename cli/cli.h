@@ -34,8 +34,8 @@ int command_compare(int argc, char **argv);
 /* ---- arguments (args.c) ------------------------------------------------------------------------------------------ */
 
 typedef struct arguments {
-  const char *mask;
-  const char **values; /* NAME=VALUE, as given; freed by arguments_free */
+  const char *mask, *score; /* score: a modifier; NULL: none */
+  const char **values;      /* NAME=VALUE, as given; freed by arguments_free. score.NAME=VALUE is the modifier's */
   int value_count;
 
   const char *q, *k, *v, *out, *lse;                 /* files */
@@ -88,6 +88,7 @@ enum {
   KEY_FROM_ARRAYS,
   KEY_TO_ARRAYS,
   KEY_TEXT,
+  KEY_SCORE,
   KEY_OUT = 'o'
 };
 
@@ -111,6 +112,10 @@ enum {
 #define OPTION_HEAD_DIM                                                                                                \
   {"head-dim", KEY_HEAD_DIM, "D[,DV]", 0, "Dimension of queries and keys, and of values if another (1 to 256)", 0}
 #define OPTION_DTYPE {"dtype", KEY_DTYPE, "f32|f16|bf16", 0, "Element type of the tensors", 0}
+
+#define OPTION_SCORE                                                                                                   \
+  {"score", KEY_SCORE, "MODIFIER", 0,                                                                                  \
+   "Change scores by this modifier: a C source, or a name in scores/. score.NAME=VALUE is a value of its own", 0}
 
 #define MASK_ARGUMENTS "MASK [NAME=VALUE...]"
 
@@ -147,8 +152,11 @@ void remove_tree(const char *path);
 /* The file of a MASK argument: a path, or a name (with or without .c) in $FLYMASK_MASKS (directories, separated by
  * ':'), the source tree's masks/ or the installed ones. *path is the caller's. */
 fly_status mask_find(const char *mask, char **path, fly_error *error);
-/* The directories that mask_find searches, in order, separated by ':'. The caller's; NULL: out of memory. */
+/* The same for a score modifier, whose own directory is scores/. */
+fly_status score_find(const char *score, char **path, fly_error *error);
+/* The directories that they search, in order, separated by ':'. The caller's; NULL: out of memory. */
 char *mask_directories(void);
+char *score_directories(void);
 
 /* NAME=VALUE arguments, read against what a mask declares. */
 typedef struct bindings {
@@ -158,17 +166,19 @@ typedef struct bindings {
   npy_array *arrays; /* host data of the args that are buffers, in the declared type */
 } bindings;
 
-fly_status bindings_read(const fly_mask_info *info, const arguments *args, bindings *out, fly_error *error);
+/* The mask's, or with `score` the modifier's. */
+fly_status bindings_read(const fly_mask_info *info, const arguments *args, bool score, bindings *out, fly_error *error);
 /* New buffer objects from the same data: what the library keeps with a buffer starts empty again. */
 fly_status bindings_renew(bindings *bindings, fly_error *error);
 void bindings_free(bindings *bindings);
 
-/* Finds, compiles and binds the mask of the arguments. */
+/* Finds, compiles and binds the mask of the arguments, and the modifier where there is one. */
 typedef struct bound_mask {
-  char *path;
+  char *path, *score_path;
   fly_mask *mask;
-  bindings values;
-  fly_bound *bound;
+  fly_score *score; /* NULL: none */
+  bindings values, score_values;
+  fly_bound *bound, *score_bound;
 } bound_mask;
 
 fly_status bound_mask_create(const arguments *args, bound_mask *out, fly_error *error);

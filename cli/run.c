@@ -18,6 +18,7 @@ static const struct argp_option options[] = {
     {"dv", KEY_D_V, "F", 0, "Write the gradient of the values here", 0},
     OPTION_ROWS,
     OPTION_Q_OFFSET,
+    OPTION_SCORE,
     {"scale", KEY_SCALE, "X", 0, "Factor of the scores (default 1 / sqrt(head_dim))", 0},
     OPTION_THREADS,
     {0}};
@@ -36,7 +37,9 @@ static const char doc[] =
     "  flymask run stochastic left=128 right=128 --rows perm.npy \\\n"
     "      --q q.npy --k k.npy --v v.npy --out out.npy\n"
     "  flymask run causal --q q.npy --k k.npy --v v.npy \\\n"
-    "      --dout dout.npy --dq dq.npy --dk dk.npy --dv dv.npy\n";
+    "      --dout dout.npy --dq dq.npy --dk dk.npy --dv dv.npy\n"
+    "  flymask run causal --score softcap score.cap=30 \\\n"
+    "      --q q.npy --k k.npy --v v.npy --out out.npy\n";
 
 typedef struct inputs {
   npy_array q, k, v;
@@ -94,7 +97,7 @@ static fly_status attend(const arguments *args, const inputs *in, bound_mask *ma
                          npy_array *out, npy_array *lse, gradients *g, double *ms, fly_error *error) {
   fly_kernel *kernel = NULL;
   fly_kernel_desc desc = {FLY_INIT(fly_kernel_desc), .type = in->q.type, .head_dim = (int)in->q.shape[3],
-                          .value_dim = (int)in->v.shape[3]};
+                          .value_dim = (int)in->v.shape[3], .score = mask->score};
   fly_status status = fly_kernel_create(mask->mask, &desc, &kernel, error);
   if (status != FLY_OK) return status;
   const int64_t *s = lse->shape;
@@ -108,6 +111,7 @@ static fly_status attend(const arguments *args, const inputs *in, bound_mask *ma
                         .out = tensor_of(out),
                         .lse = fly_tensor_dense(lse->data, FLY_F32, s[0], s[1], s[2], 1),
                         .scale = args->scale,
+                        .score = mask->score_bound,
                         .threads = args->threads};
   progress("attention over %s queries and %s keys", grouped(geometry->len_q), grouped(geometry->len_kv));
   double start = now_ms();

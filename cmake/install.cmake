@@ -12,6 +12,7 @@ if(TARGET flymask)
 endif()
 install(DIRECTORY include/flymask DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY masks/ DESTINATION ${CMAKE_INSTALL_DATADIR}/flymask/masks FILES_MATCHING PATTERN "*.c")
+install(DIRECTORY scores/ DESTINATION ${CMAKE_INSTALL_DATADIR}/flymask/scores FILES_MATCHING PATTERN "*.c")
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/flymask)
 install(EXPORT flymask NAMESPACE flymask:: DESTINATION ${package} FILE flymask-targets.cmake)

@@ -357,6 +357,15 @@ static uint32_t find_reads(const flyi_translation *t, LLVMValueRef mask) {
   return reads;
 }
 
+uint32_t flyi_score_reads(LLVMModuleRef module) {
+  static const uint32_t arguments[] = {FLYI_READS_B, FLYI_READS_H, FLYI_READS_Q, FLYI_READS_KV};
+  LLVMValueRef score = LLVMGetNamedFunction(module, "score");
+  uint32_t reads = find_calls(module);
+  for (unsigned k = 0; k < 4; k++)
+    if (LLVMGetFirstUse(LLVMGetParam(score, 1 + k))) reads |= arguments[k];
+  return reads;
+}
+
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 /* Values must leave loops through phis (lcssa): the decoder goes through a loop once for each of its rounds. */

@@ -1,7 +1,7 @@
 /* bound.c: a mask's loops end.
  *
  * Input: the flat mask with guarded addresses. Output: the same, where needed with a counter of the rounds of all its
- * loops together, which ends the mask with the answer false when it exceeds FLYI_ROUNDS. No counter is needed where
+ * loops together, which ends the mask with the answer false (a score modifier: NaN) when it exceeds FLYI_ROUNDS. No counter is needed where
  * the loops' constant bounds show that it cannot: those masks pay nothing, and stay easy to unroll. */
 #include "loop.h"
 
@@ -50,7 +50,8 @@ static fly_status count_rounds(flyi_verifier *v, const flyi_cfg *cfg) {
   LLVMBuildStore(v->builder, LLVMConstNull(i32), counter);
   LLVMBasicBlockRef spent = LLVMAppendBasicBlockInContext(v->context, v->mask, "");
   LLVMPositionBuilderAtEnd(v->builder, spent);
-  LLVMBuildRet(v->builder, LLVMConstNull(flyi_int_type(v, 1)));
+  LLVMTypeRef real = LLVMFloatTypeInContext(v->context);
+  LLVMBuildRet(v->builder, v->is_score ? LLVMConstReal(real, __builtin_nan("")) : LLVMConstNull(flyi_int_type(v, 1)));
   for (int from = 0; from < cfg->count; from++) {
     LLVMValueRef end = LLVMGetBasicBlockTerminator(cfg->blocks[from]);
     for (unsigned k = 0; k < LLVMGetNumSuccessors(end); k++) {

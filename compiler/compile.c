@@ -134,7 +134,7 @@ static fly_status load(flyi_bytes *bytes, flyi_section object, bool from_cache, 
 /* An entry is used only where it is what a compilation would give: somebody may have copied it from another key. */
 static bool is_wanted(const flyi_request *r, const flyi_image *image) {
   flyi_hash identity = identify(r->base, image->parameters, image->parameter_count);
-  return flyi_hash_equal(identity, image->identity) && strcmp(image->name, r->name) == 0 &&
+  return image->kind == r->kind && flyi_hash_equal(identity, image->identity) && strcmp(image->name, r->name) == 0 &&
          strcmp(image->target, flyi_isa_name(r->isa)) == 0 && image->kernel.type == FLY_TYPE_NONE;
 }
 
@@ -185,14 +185,18 @@ static fly_status make_image(const flyi_request *r, LLVMModuleRef module, const 
   LLVMModuleRef bare = LLVMCloneModule(module);
   LLVMStripModuleDebugInfo(bare);
   fly_status status = keep_ir(bare, &ir, error);
-  if (!status) status = flyi_analyze(module, declarations, &program, &reads, error);
+  if (!status && r->kind == FLYI_SCORE)
+    reads = flyi_score_reads(module);
+  else if (!status)
+    status = flyi_analyze(module, declarations, &program, &reads, error);
   LLVMDisposeModule(module);
   if (status)
     LLVMDisposeModule(bare);
   else
     status = flyi_make_object(bare, declarations, r->isa, object, error);
   if (!status) {
-    flyi_image image = {.name = r->name,
+    flyi_image image = {.kind = r->kind,
+                        .name = r->name,
                         .target = flyi_isa_name(r->isa),
                         .identity = identify(r->base, declarations->parameters, declarations->parameter_count),
                         .reads = reads,
@@ -231,11 +235,13 @@ fly_status flyi_request_finish(const flyi_request *r, LLVMModuleRef module, flyi
 static fly_status check_source(const char *source, const char **name, const fly_compile_options *options,
                                flyi_request *r, fly_error *error) {
   if (!source) return flyi_fail(error, FLY_ERROR_ARGUMENT, "source is NULL");
-  if (!*name || !**name) *name = "mask.c";
+  bool score = r->kind == FLYI_SCORE;
+  if (!*name || !**name) *name = score ? "score.c" : "mask.c";
   if (strlen(*name) > 4000) return flyi_fail(error, FLY_ERROR_ARGUMENT, "the source's name is longer than 4,000 bytes");
   struct {
-    flyi_hash source, header;
-  } meaning = {flyi_hash_bytes(source, strlen(source)), flyi_hash_bytes(flyi_mask_header, strlen(flyi_mask_header))};
+    flyi_hash source, header, score_header; /* the last one: of a modifier */
+  } meaning = {flyi_hash_bytes(source, strlen(source)), flyi_hash_bytes(flyi_mask_header, strlen(flyi_mask_header)), {0}};
+  if (score) meaning.score_header = flyi_hash_bytes(flyi_score_header, strlen(flyi_score_header));
   r->name = *name;
   r->base = flyi_hash_bytes(&meaning, sizeof meaning);
   return flyi_request_check(options, r, error);
@@ -246,14 +252,18 @@ static fly_status understand(LLVMContextRef context, const char *source, const f
                              flyi_declarations *declarations, fly_error *error) {
   flyi_bytes ir = {0};
   fly_status status = flyi_frontend(source, r->name, &r->options, &ir, error);
-  if (!status) status = flyi_verify(context, (flyi_section){ir.data, ir.size}, r->name, module, declarations, error);
+  flyi_section text = {ir.data, ir.size};
+  if (!status && r->kind == FLYI_SCORE)
+    status = flyi_verify_score(context, text, r->name, module, declarations, error);
+  else if (!status)
+    status = flyi_verify(context, text, r->name, module, declarations, error);
   flyi_bytes_free(&ir);
   return status;
 }
 
-fly_status fly_mask_compile(const char *source, const char *name, const fly_compile_options *options, fly_mask **out,
-                            fly_error *error) {
-  flyi_request request = {0};
+static fly_status compile(flyi_kind kind, const char *source, const char *name, const fly_compile_options *options,
+                          fly_mask **out, fly_error *error) {
+  flyi_request request = {.kind = kind};
   flyi_declarations declarations = {0};
   LLVMModuleRef module = NULL;
   if (!out) return flyi_fail(error, FLY_ERROR_ARGUMENT, "out is NULL");
@@ -267,6 +277,19 @@ fly_status fly_mask_compile(const char *source, const char *name, const fly_comp
   if (!status) status = flyi_request_finish(&request, module, &declarations, out, error); /* consumes the module */
   flyi_declarations_free(&declarations);
   LLVMContextDispose(context);
+  return status;
+}
+
+fly_status fly_mask_compile(const char *source, const char *name, const fly_compile_options *options, fly_mask **out,
+                            fly_error *error) {
+  return compile(FLYI_MASK, source, name, options, out, error);
+}
+
+fly_status fly_score_compile(const char *source, const char *name, const fly_compile_options *options, fly_score **out,
+                             fly_error *error) {
+  fly_mask *score = NULL;
+  fly_status status = compile(FLYI_SCORE, source, name, options, out ? &score : NULL, error);
+  if (out) *out = (fly_score *)score;
   return status;
 }
 
@@ -287,15 +310,28 @@ static fly_status read_file(const char *path, flyi_bytes *out, fly_error *error)
   return FLY_OK;
 }
 
-fly_status fly_mask_compile_file(const char *path, const fly_compile_options *options, fly_mask **out,
-                                 fly_error *error) {
+static fly_status compile_file(flyi_kind kind, const char *path, const fly_compile_options *options, fly_mask **out,
+                               fly_error *error) {
   flyi_bytes source = {0};
   if (!out) return flyi_fail(error, FLY_ERROR_ARGUMENT, "out is NULL");
   *out = NULL;
   if (!path) return flyi_fail(error, FLY_ERROR_ARGUMENT, "path is NULL");
   fly_status status = read_file(path, &source, error);
-  if (!status) status = fly_mask_compile((const char *)source.data, path, options, out, error);
+  if (!status) status = compile(kind, (const char *)source.data, path, options, out, error);
   flyi_bytes_free(&source);
+  return status;
+}
+
+fly_status fly_mask_compile_file(const char *path, const fly_compile_options *options, fly_mask **out,
+                                 fly_error *error) {
+  return compile_file(FLYI_MASK, path, options, out, error);
+}
+
+fly_status fly_score_compile_file(const char *path, const fly_compile_options *options, fly_score **out,
+                                  fly_error *error) {
+  fly_mask *score = NULL;
+  fly_status status = compile_file(FLYI_SCORE, path, options, out ? &score : NULL, error);
+  if (out) *out = (fly_score *)score;
   return status;
 }
 
@@ -308,9 +344,9 @@ static fly_status print_module(LLVMModuleRef module, flyi_bytes *out, fly_error 
   return good ? FLY_OK : flyi_no_memory(error);
 }
 
-fly_status fly_mask_emit(const char *source, const char *name, const fly_compile_options *options, fly_emit what,
-                         char **text, fly_error *error) {
-  flyi_request request = {0};
+static fly_status emit(flyi_kind kind, const char *source, const char *name, const fly_compile_options *options,
+                       fly_emit what, char **text, fly_error *error) {
+  flyi_request request = {.kind = kind};
   flyi_declarations declarations = {0};
   flyi_bytes bytes = {0};
   LLVMModuleRef module = NULL, special = NULL;
@@ -344,4 +380,14 @@ done:
   flyi_declarations_free(&declarations);
   LLVMContextDispose(context);
   return status;
+}
+
+fly_status fly_mask_emit(const char *source, const char *name, const fly_compile_options *options, fly_emit what,
+                         char **text, fly_error *error) {
+  return emit(FLYI_MASK, source, name, options, what, text, error);
+}
+
+fly_status fly_score_emit(const char *source, const char *name, const fly_compile_options *options, fly_emit what,
+                          char **text, fly_error *error) {
+  return emit(FLYI_SCORE, source, name, options, what, text, error);
 }

@@ -4,6 +4,8 @@
  *                                                     └── specialize ── emit ─────────┴── image ── jit ──> fly_mask
  *                                                         straighten, divide (quotient)
  *
+ * A score modifier goes the same way: without analyze, and with differentiate behind straighten.
+ *
  * Every stage works in its own LLVMContext, so that several masks can be compiled at once. */
 #ifndef FLYMASK_COMPILER_H
 #define FLYMASK_COMPILER_H
@@ -50,9 +52,17 @@ void flyi_declarations_free(flyi_declarations *declarations);
  *     memset and memmove of whole locals or parts of them
  *
  * and nothing else, and writes only to allocas of its own. No instruction can trap or be undefined, so every optimisation of
- * LLVM keeps its meaning. Debug locations are kept. The module belongs to `context`. */
+ * LLVM keeps its meaning. Debug locations are kept. The module belongs to `context`.
+ *
+ * The symbolic form of a score modifier is
+ *
+ *     float @score(float %s, i32 %b, i32 %h, i32 %q, i32 %kv)
+ *
+ * which may also call float @fly_math_NAME(float...), NAME as in math.h: memory(none) nounwind willreturn speculatable. */
 fly_status flyi_verify(LLVMContextRef context, flyi_section ir, const char *name, LLVMModuleRef *out,
                        flyi_declarations *declarations, fly_error *error);
+fly_status flyi_verify_score(LLVMContextRef context, flyi_section ir, const char *name, LLVMModuleRef *out,
+                             flyi_declarations *declarations, fly_error *error);
 
 /* ---- analyze (analyze.c, analyze_load.c, order.c) ------------------------------------------------------------------------ */
 
@@ -60,27 +70,35 @@ fly_status flyi_verify(LLVMContextRef context, flyi_section ir, const char *name
  * answer depends on, and the tokens and lengths that code made of the module may ask for. */
 fly_status flyi_analyze(LLVMModuleRef module, const flyi_declarations *declarations, flyi_bytes *program, uint32_t *reads,
                         fly_error *error);
+/* What a symbolic score modifier reads. */
+uint32_t flyi_score_reads(LLVMModuleRef module);
 
 /* ---- straighten (straighten.c) ----------------------------------------------------------------------------------------- */
 
-/* Moves what the arguments alone decide to the entry block of the symbolic mask, and turns branches into selects: a mask without
+/* Moves what the arguments alone decide to the entry block of the symbolic mask or modifier, and turns branches into selects: a mask without
  * loops returns from its entry block. (What lies behind is then unreachable, and not deleted.) It holds no switch. */
 fly_status flyi_straighten(LLVMValueRef mask, fly_error *error);
 /* About the cycles that an instruction takes, itself. -1: it reads or writes locals, or ends a block: it must stay. */
 int flyi_cost(LLVMValueRef instruction);
 
+/* ---- differentiate (differentiate.c, math_calls.c) ---------------------------------------------------------------------- */
+
+/* In a module that holds the symbolic @score: puts float @score_slope(float s, i32 b, i32 h, i32 q, i32 kv, ptr slope) in its
+ * place, which returns the same and stores its derivative by s. Needs no straightening, and no target: all backends can use it. */
+fly_status flyi_differentiate(LLVMModuleRef module, fly_error *error);
+
 /* ---- divide (divide.c, quotient.c) --------------------------------------------------------------------------------------- */
 
 /* In a module that holds the symbolic mask and the mask_tile template: gives the template its fly_row, fly_column, fly_pair and
- * fly_row_repeats, and deletes @mask. */
+ * fly_row_repeats, and deletes @mask. Or @score_slope and the score_tile template, without fly_row_repeats. */
 fly_status flyi_divide(LLVMModuleRef module, fly_error *error);
 /* Then: divisions in fly_pair that become vectors (quotient.c). */
 void flyi_quotients(LLVMModuleRef module);
 
 /* ---- specialize (specialize.c) ---------------------------------------------------------------------------------------- */
 
-/* Joins the symbolic module (consumed) with the mask_tile template for `isa`: globals become loads from flyi_mask_args, baked
- * parameters constants; then O3. What is left exports FLYI_TILE_SYMBOL alone. */
+/* Joins the symbolic module (consumed) with its template for `isa`: globals become loads from flyi_mask_args, baked parameters
+ * constants; then O3. What is left exports FLYI_TILE_SYMBOL alone, or FLYI_SCORE_SYMBOL and FLYI_SLOPE_SYMBOL. */
 fly_status flyi_specialize(LLVMModuleRef module, const flyi_declarations *declarations, flyi_isa isa, LLVMModuleRef *out,
                            fly_error *error);
 
@@ -101,17 +119,18 @@ fly_status flyi_jit_load(flyi_section object, flyi_code *out, fly_error *error);
 typedef struct flyi_request {
   fly_compile_options options;
   flyi_isa isa;
+  flyi_kind kind;
   const char *name; /* of the source */
   flyi_hash base;   /* of the mask's meaning without baked values */
   flyi_hash key;    /* in the cache */
 } flyi_request;
 
-/* Checks options (NULL: none) and completes the request: name and base are the caller's. The key covers them, the options that
+/* Checks options (NULL: none) and completes the request: kind, name and base are the caller's. The key covers them, the options that
  * matter, and what compiles: the template, LLVM and clang, our build. */
 fly_status flyi_request_check(const fly_compile_options *options, flyi_request *request, fly_error *error);
 /* The mask from the cache; *out is NULL where there is none, or none that can be trusted. */
 void flyi_request_cached(const flyi_request *request, fly_mask **out);
-/* From the symbolic module (consumed) to a mask, and to the cache: all that follows verification. */
+/* From the symbolic module (consumed) to a mask or modifier, and to the cache: all that follows verification. */
 fly_status flyi_request_finish(const flyi_request *request, LLVMModuleRef module, flyi_declarations *declarations,
                                fly_mask **out, fly_error *error);
 /* An object file of the symbolic module (consumed). */
@@ -124,5 +143,8 @@ LLVMContextRef flyi_context_create(void);
 
 extern const char flyi_tile_bitcode[], flyi_tile_bitcode_end[]; /* templates/mask_tile.c */
 extern const char flyi_mask_header[], flyi_mask_header_end[];   /* include/flymask/mask.h, NUL-terminated */
+extern const char flyi_score_bitcode[], flyi_score_bitcode_end[]; /* templates/score_tile.c */
+extern const char flyi_math_bitcode[], flyi_math_bitcode_end[];   /* templates/score_math.c */
+extern const char flyi_score_header[], flyi_score_header_end[];   /* include/flymask/score.h, NUL-terminated */
 
 #endif

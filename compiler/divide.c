@@ -1,6 +1,7 @@
 /* divide.c: divides a mask by what its values depend on. Input: a module with the symbolic @mask and the template.
  * Output: the same module, with the template's fly_row, fly_column, fly_pair and fly_row_repeats defined, and without
- * @mask.
+ * @mask. A differentiated score modifier, @score_slope, is divided likewise; what depends on the score counts as
+ * depending on the query and on the key.
  *
  * Of the values that the arguments alone decide, which straighten.c has collected in the entry block,
  *
@@ -13,7 +14,7 @@
 #include "compiler.h"
 
 enum { BY_QUERY = 1, BY_KEY = 2 };              /* what a value depends on */
-enum { B = 1, H, Q, KV };                       /* arguments of fly_pair, and of fly_row, fly_column up to 3 */
+enum { B = 1, H, Q, KV, SCORE = 8, SLOPE }; /* arguments of fly_pair, and of fly_row, fly_column up to 3 */
 enum { WORTH_A_TABLE = 6, MAX_COST = 1 << 20 }; /* a table costs a store and a load */
 
 /* An instruction in the entry block that the arguments alone decide. */
@@ -71,12 +72,18 @@ static void add(division *d, LLVMValueRef instruction, unsigned depends, int cos
 /* ---- what the arguments decide ----------------------------------------------------------------------------------- */
 
 /* Whether the operands are known, and what they depend on and cost. */
+static unsigned dependence(const division *d, LLVMValueRef argument) {
+  if (argument == LLVMGetParam(d->pair, Q)) return BY_QUERY;
+  if (argument == LLVMGetParam(d->pair, KV)) return BY_KEY;
+  return LLVMCountParams(d->pair) > SCORE && argument == LLVMGetParam(d->pair, SCORE) ? BY_QUERY | BY_KEY : 0;
+}
+
 static bool know_operands(const division *d, LLVMValueRef instruction, unsigned *depends, int *cost) {
   for (int i = 0, n = LLVMGetNumOperands(instruction); i < n; i++) {
     LLVMValueRef operand = LLVMGetOperand(instruction, (unsigned)i);
     if (LLVMIsAConstant(operand)) continue;
     if (LLVMIsAArgument(operand)) {
-      *depends |= operand == LLVMGetParam(d->pair, Q) ? BY_QUERY : operand == LLVMGetParam(d->pair, KV) ? BY_KEY : 0;
+      *depends |= dependence(d, operand);
       continue;
     }
     const value *v = LLVMIsAInstruction(operand) ? find(d, operand) : NULL;
@@ -242,7 +249,10 @@ static void move_body(division *d, LLVMValueRef mask) {
     LLVMRemoveBasicBlockFromParent(block);
     LLVMAppendExistingBasicBlock(d->pair, block);
   }
-  for (unsigned i = 0; i < 4; i++) LLVMReplaceAllUsesWith(LLVMGetParam(mask, i), LLVMGetParam(d->pair, B + i));
+  static const unsigned of_mask[] = {B, H, Q, KV}, of_score[] = {SCORE, B, H, Q, KV, SLOPE};
+  unsigned count = LLVMCountParams(mask);
+  const unsigned *places = count == 4 ? of_mask : of_score;
+  for (unsigned i = 0; i < count; i++) LLVMReplaceAllUsesWith(LLVMGetParam(mask, i), LLVMGetParam(d->pair, places[i]));
   LLVMDeleteFunction(mask);
   d->entry = LLVMGetEntryBasicBlock(d->pair);
 }
@@ -263,10 +273,11 @@ static void read_tables(division *d) {
 fly_status flyi_divide(LLVMModuleRef module, fly_error *error) {
   division d = {.context = LLVMGetModuleContext(module), .module = module};
   LLVMValueRef mask = LLVMGetNamedFunction(module, "mask"), row = LLVMGetNamedFunction(module, "fly_row");
+  if (!mask) mask = LLVMGetNamedFunction(module, "score_slope");
   LLVMValueRef column = LLVMGetNamedFunction(module, "fly_column"),
                repeats = LLVMGetNamedFunction(module, "fly_row_repeats");
   d.pair = LLVMGetNamedFunction(module, "fly_pair");
-  if (!mask || LLVMIsDeclaration(mask) || !row || !column || !repeats || !d.pair)
+  if (!mask || LLVMIsDeclaration(mask) || !row || !column || !d.pair)
     return flyi_fail(error, FLY_ERROR_INTERNAL, "the mask or its template lacks a function");
   d.builder = LLVMCreateBuilderInContext(d.context);
   move_body(&d, mask);
@@ -279,7 +290,7 @@ fly_status flyi_divide(LLVMModuleRef module, fly_error *error) {
     build_table(&d, row, false);
     build_table(&d, column, true);
     d.reads_q = reads_q;
-    build_repeats(&d, repeats);
+    if (repeats) build_repeats(&d, repeats);
     read_tables(&d);
   }
   LLVMDisposeBuilder(d.builder);

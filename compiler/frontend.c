@@ -1,7 +1,7 @@
 /* frontend.c: from a mask's source to textual LLVM IR, by clang in a child process.
  *
  * Input: a C text that is not trusted. Output: IR as text (so that nothing is assembled on the way), unoptimised, with
- * debug locations. The child gets a virtual file system that holds mask.h and a few of clang's own headers and does
+ * debug locations. The child gets a virtual file system that holds mask.h, score.h and a few of clang's own headers and does
  * not fall through to the real one: what else a source names does not exist for it. */
 #include <ctype.h>
 #include <stdio.h>
@@ -81,11 +81,12 @@ static bool add_file(flyi_bytes *overlay, const char *name, const char *director
   return good && add_text(overlay, "\"},\n");
 }
 
-/* What the child's file system is made of. Its descriptor 3 is mask.h, 4 is this text. */
+/* What the child's file system is made of. Its descriptor 3 is mask.h, 4 is this text, 5 is score.h. */
 static bool write_overlay(const char *resources, flyi_bytes *overlay) {
   bool good = add_text(overlay, "{\"version\": 0, \"redirecting-with\": \"redirect-only\", "
                                 "\"use-external-names\": false, \"roots\": [\n") &&
-              add_file(overlay, "flymask/mask.h", "", "/proc/self/fd/3");
+              add_file(overlay, "flymask/mask.h", "", "/proc/self/fd/3") &&
+              add_file(overlay, "flymask/score.h", "", "/proc/self/fd/5");
   for (int i = 0; i < HEADER_COUNT; i++)
     good = good && add_file(overlay, resource_headers[i], resources, resource_headers[i]);
   return good && add_text(overlay, "]}\n");
@@ -247,8 +248,10 @@ static fly_status run_clang(const char *source, const char *name, const fly_comp
       .arguments = (char *const *)arguments,
       .environment = tools.environment,
       .input = {source, strlen(source)},
-      .files = {{flyi_mask_header, (size_t)(flyi_mask_header_end - flyi_mask_header)}, {overlay.data, overlay.size}},
-      .file_count = 2,
+      .files = {{flyi_mask_header, (size_t)(flyi_mask_header_end - flyi_mask_header)},
+                {overlay.data, overlay.size},
+                {flyi_score_header, (size_t)(flyi_score_header_end - flyi_score_header)}},
+      .file_count = 3,
       .seconds = limits.clang_seconds,
       .memory = limits.clang_bytes,
       .output = MOST_OUTPUT};

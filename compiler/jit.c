@@ -1,7 +1,5 @@
 /* jit.c: an object file becomes callable in this process, by LLVM's ORC. One LLJIT a mask: it costs 0.4 ms, shares
  * nothing with other masks, and goes with everything in it. runtime/loader.c does the same without LLVM. */
-#include <string.h>
-
 #include <llvm-c/LLJIT.h>
 
 #include "compiler.h"
@@ -39,22 +37,35 @@ static fly_status create(LLVMOrcLLJITRef *out, fly_error *error) {
   return FLY_OK;
 }
 
+static LLVMErrorRef find(LLVMOrcLLJITRef jit, int entry, flyi_code *code) {
+  LLVMOrcExecutorAddress address = 0;
+  LLVMErrorRef failed = LLVMOrcLLJITLookup(jit, &address, flyi_entry_names[entry]);
+  if (!failed) flyi_code_enter(code, entry, (void *)(uintptr_t)address);
+  return failed;
+}
+
+/* A mask's entry, or both of a modifier. */
+static LLVMErrorRef find_entries(LLVMOrcLLJITRef jit, flyi_code *code) {
+  LLVMErrorRef failed = find(jit, FLYI_ENTRY_TILE, code);
+  if (!failed) return failed;
+  LLVMConsumeError(failed);
+  failed = find(jit, FLYI_ENTRY_SCORE, code);
+  return failed ? failed : find(jit, FLYI_ENTRY_SLOPE, code);
+}
+
 fly_status flyi_jit_load(flyi_section object, flyi_code *out, fly_error *error) {
   LLVMOrcLLJITRef jit;
-  LLVMOrcExecutorAddress address = 0;
   *out = (flyi_code){0};
   fly_status status = create(&jit, error);
   if (status) return status;
   flyi_code code = {.handle = jit, .size = object.size, .unload = unload};
   LLVMMemoryBufferRef buffer = LLVMCreateMemoryBufferWithMemoryRangeCopy(object.data, object.size, "mask");
   LLVMErrorRef failed = LLVMOrcLLJITAddObjectFile(jit, LLVMOrcLLJITGetMainJITDylib(jit), buffer); /* consumes it */
-  if (!failed) failed = LLVMOrcLLJITLookup(jit, &address, FLYI_TILE_SYMBOL);
+  if (!failed) failed = find_entries(jit, &code);
   if (failed) {
     unload(&code);
     return say(error, failed);
   }
-  void *function = (void *)(uintptr_t)address;
-  memcpy(&code.tile, &function, sizeof function); /* ISO C has no conversion from an object's to a function's pointer */
   *out = code;
   return FLY_OK;
 }

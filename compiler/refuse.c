@@ -3,11 +3,13 @@
  * Input: the functions as clang emitted them, so that every complaint is about something that stands in the source.
  * Output: the first complaint, in the order of the source's functions. What needs the whole mask in one piece (where a
  * pointer points, how a loop is shaped) is refused by later steps. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <llvm-c/DebugInfo.h>
 
+#include "math_calls.h"
 #include "verify.h"
 
 static const char *name_of(LLVMValueRef value) {
@@ -117,6 +119,13 @@ static int fly_function_arity(const char *name) {
   return !strcmp(name, "fly_len_q") || !strcmp(name, "fly_len_kv") ? 1 : 0;
 }
 
+/* float NAME(float...) of score.h. */
+static fly_status check_math_call(flyi_verifier *v, LLVMValueRef call, const char *name, int arity) {
+  LLVMTypeRef real = LLVMFloatTypeInContext(v->context), types[] = {real, real};
+  if (LLVMGetCalledFunctionType(call) == LLVMFunctionType(real, types, (unsigned)arity, false)) return FLY_OK;
+  return flyi_refuse(v, call, "'%s' is declared differently: include <flymask/score.h>", name);
+}
+
 static fly_status check_call(flyi_verifier *v, LLVMValueRef call) {
   LLVMValueRef callee = LLVMGetCalledValue(call);
   if (LLVMIsAInlineAsm(callee)) return flyi_refuse(v, call, "a mask cannot have inline assembly");
@@ -127,10 +136,16 @@ static fly_status check_call(flyi_verifier *v, LLVMValueRef call) {
   if (LLVMGetCalledFunctionType(call) != LLVMGlobalGetValueType(callee))
     return flyi_refuse(v, call, "a mask cannot call '%s' with other types than it is defined with", name);
   if (!LLVMIsDeclaration(callee)) return FLY_OK;
+  if (v->is_score && flyi_math_arity(name)) return check_math_call(v, call, name, flyi_math_arity(name));
   int arity = fly_function_arity(name);
   LLVMTypeRef i32 = flyi_int_type(v, 32);
   if (flyi_starts(name, "__mul") || flyi_starts(name, "__div"))
     return flyi_refuse(v, call, "a mask cannot multiply or divide complex numbers");
+  if (!arity && v->is_score)
+    return flyi_refuse(v, call,
+                       "a mask cannot call '%s', which has no body here: only its own functions, fly_... and the float "
+                       "functions that <flymask/score.h> declares",
+                       name);
   if (!arity)
     return flyi_refuse(v, call, "a mask cannot call '%s', which has no body here: only its own functions and fly_...",
                        name);
@@ -238,7 +253,7 @@ static fly_status check_instruction(flyi_verifier *v, LLVMValueRef instruction, 
 static fly_status check_function(flyi_verifier *v, LLVMValueRef function) {
   const char *name = name_of(function), *section = LLVMGetSection(function);
   uint64_t local_bytes = 0;
-  if (fly_function_arity(name))
+  if (fly_function_arity(name) || flyi_starts(name, FLYI_MATH_PREFIX))
     return flyi_refuse(v, function, "a mask cannot define '%s', which is Flymask's own", name);
   if (section && *section)
     return flyi_refuse(v, function, "a mask cannot put '%s' into a section ('%s')", name, section);
@@ -290,6 +305,17 @@ static fly_status visit(flyi_verifier *v, graph *g, int f) {
   return FLY_OK;
 }
 
+/* From here on the functions of score.h are Flymask's own: LLVM has its own thoughts about those of the C library. */
+static void rename_math(flyi_verifier *v) {
+  for (EACH_FUNCTION(function, v->module)) {
+    char symbol[64];
+    const char *name = name_of(function);
+    if (!LLVMIsDeclaration(function) || !flyi_math_arity(name)) continue;
+    snprintf(symbol, sizeof symbol, FLYI_MATH_PREFIX "%s", name);
+    LLVMSetValueName2(function, symbol, strlen(symbol));
+  }
+}
+
 fly_status flyi_refuse_functions(flyi_verifier *v) {
   graph *g = flyi_alloc(1, sizeof *g);
   if (!g) return flyi_no_memory(v->error);
@@ -304,6 +330,7 @@ fly_status flyi_refuse_functions(flyi_verifier *v) {
   }
   for (int i = 0; i < g->count && !status; i++)
     if (!g->sizes[i]) status = visit(v, g, i);
+  if (!status && v->is_score) rename_math(v);
 
 done:
   free(g);

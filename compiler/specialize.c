@@ -1,5 +1,6 @@
 /* specialize.c: joins a mask with the template that evaluates it. Input: the symbolic module (flyi_verify). Output: a
- * module with one exported function, fly_tile_bits, optimised for one vector level of the CPU.
+ * module with one exported function, fly_tile_bits, optimised for one vector level of the CPU; for a score modifier, two
+ * (launch.h), and the functions of score_math.c inside.
  *
  * The mask's globals become loads from the launch's arguments, baked parameters constants, its calls of
  * fly_token_... and fly_len_... calls of the template's; then everything is inlined and vectorised. */
@@ -179,6 +180,11 @@ static void set_enum(LLVMValueRef function, const char *name) {
   LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(context, kind, 0));
 }
 
+static bool is_entry(const char *name) {
+  return strcmp(name, FLYI_TILE_SYMBOL) == 0 || strcmp(name, FLYI_SCORE_SYMBOL) == 0 ||
+         strcmp(name, FLYI_SLOPE_SYMBOL) == 0;
+}
+
 /* The mask and the template come from two runs of clang with other flags: a function with richer features than its
  * caller's is not inlined, no-builtins and optnone stop optimisation, and the baseline's tuning keeps vectors
  * narrow. */
@@ -197,7 +203,7 @@ static void retarget(LLVMModuleRef module, flyi_isa isa) {
     set_text(f, "target-cpu", flyi_isa_name(isa));
     set_text(f, "prefer-vector-width", isa == FLYI_X86_64_V4 ? "512" : NULL);
     set_enum(f, "nounwind");
-    bool entry = strcmp(LLVMGetValueName2(f, &(size_t){0}), FLYI_TILE_SYMBOL) == 0;
+    bool entry = is_entry(LLVMGetValueName2(f, &(size_t){0}));
     LLVMSetLinkage(f, entry ? LLVMExternalLinkage : LLVMInternalLinkage);
     if (!entry) set_enum(f, "alwaysinline");
   }
@@ -218,22 +224,35 @@ static fly_status run_passes(LLVMModuleRef module, const char *passes, LLVMTarge
   return FLY_ERROR_INTERNAL;
 }
 
-static LLVMModuleRef parse_template(LLVMContextRef context) {
+static LLVMModuleRef parse_bitcode(LLVMContextRef context, const char *bitcode, const char *end) {
   LLVMModuleRef module = NULL;
-  size_t size = (size_t)(flyi_tile_bitcode_end - flyi_tile_bitcode);
-  LLVMMemoryBufferRef buffer = LLVMCreateMemoryBufferWithMemoryRange(flyi_tile_bitcode, size, "mask_tile", false);
+  LLVMMemoryBufferRef buffer = LLVMCreateMemoryBufferWithMemoryRange(bitcode, (size_t)(end - bitcode), "template",
+                                                                     false);
   LLVMParseBitcodeInContext2(context, buffer, &module); /* on failure the module stays NULL */
   LLVMDisposeMemoryBuffer(buffer);
   return module;
 }
 
+/* The template; with the functions that a modifier may call. NULL: it cannot be read. */
+static LLVMModuleRef parse_template(LLVMContextRef context, bool score) {
+  if (!score) return parse_bitcode(context, flyi_tile_bitcode, flyi_tile_bitcode_end);
+  LLVMModuleRef tile = parse_bitcode(context, flyi_score_bitcode, flyi_score_bitcode_end);
+  LLVMModuleRef math = parse_bitcode(context, flyi_math_bitcode, flyi_math_bitcode_end);
+  bool good = tile && math;
+  if (good) good = !LLVMLinkModules2(tile, math); /* consumes the second */
+  if (good) return tile;
+  if (tile) LLVMDisposeModule(tile);
+  return NULL;
+}
+
 /* Both modules in one, which *out holds; `module` is consumed. */
 static fly_status join(LLVMModuleRef module, LLVMModuleRef *out, fly_error *error) {
-  LLVMModuleRef template = parse_template(LLVMGetModuleContext(module));
+  bool score = LLVMGetNamedFunction(module, "mask") == NULL;
+  LLVMModuleRef template = parse_template(LLVMGetModuleContext(module), score);
   *out = NULL;
   if (!template) {
     LLVMDisposeModule(module);
-    return flyi_fail(error, FLY_ERROR_INTERNAL, "the mask_tile template cannot be read");
+    return flyi_fail(error, FLY_ERROR_INTERNAL, "the template cannot be read");
   }
   LLVMStripModuleDebugInfo(module);
   LLVMSetTarget(module, LLVMGetTarget(template));
@@ -258,7 +277,9 @@ fly_status flyi_specialize(LLVMModuleRef module, const flyi_declarations *declar
   }
   bake(&s);
   fly_status status = run_passes(module, "function(lower-switch)", NULL, error);
-  if (!status) status = flyi_straighten(LLVMGetNamedFunction(module, "mask"), error);
+  LLVMValueRef score = LLVMGetNamedFunction(module, "score");
+  if (!status) status = flyi_straighten(score ? score : LLVMGetNamedFunction(module, "mask"), error);
+  if (!status && score) status = flyi_differentiate(module, error);
   if (status) goto done;
   if ((status = join(module, &s.module, error))) goto done;
   if ((status = flyi_divide(s.module, error)) || (status = connect(&s, error))) goto done;

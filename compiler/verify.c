@@ -28,12 +28,30 @@ static LLVMValueRef placed(LLVMValueRef at) {
   return at;
 }
 
+/* The texts say "mask"; of a modifier they say what it is. */
+static void say_modifier(char *message, size_t size) {
+  static const char word[] = "mask", instead[] = "score modifier";
+  char text[sizeof((fly_error *)0)->message];
+  snprintf(text, sizeof text, "%s", message);
+  size_t used = 0;
+  for (const char *at = text; *at && used + sizeof instead < size;) {
+    bool here = flyi_starts(at, word) && (at[4] == ' ' || at[4] == ':' || at[4] == ',' || !at[4]) &&
+                at > text && at[-1] == ' ';
+    const char *part = here ? instead : at;
+    size_t length = here ? strlen(instead) : 1;
+    memcpy(message + used, part, length);
+    used += length, at += here ? strlen(word) : 1;
+  }
+  message[used] = 0;
+}
+
 fly_status flyi_refuse(const flyi_verifier *v, LLVMValueRef at, const char *format, ...) {
   char message[sizeof v->error->message], file[sizeof v->error->file];
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(message, sizeof message, format, arguments);
   va_end(arguments);
+  if (v->is_score) say_modifier(message, sizeof message);
   snprintf(file, sizeof file, "%s", v->name);
   int line = 0, column = 0;
   if ((at = placed(at))) {
@@ -216,7 +234,21 @@ static fly_status check_ir(flyi_verifier *v, flyi_section ir) {
   return status;
 }
 
+static fly_status find_score(flyi_verifier *v) {
+  LLVMTypeRef i32 = flyi_int_type(v, 32), real = LLVMFloatTypeInContext(v->context);
+  LLVMTypeRef wanted = LLVMFunctionType(real, (LLVMTypeRef[]){real, i32, i32, i32, i32}, 5, false);
+  v->mask = LLVMGetNamedFunction(v->module, "score");
+  if (!v->mask || LLVMIsDeclaration(v->mask))
+    return flyi_refuse(
+        v, NULL, "the source defines no function float score(float s, int b, int h, int q, int kv), or a static one");
+  if (LLVMGlobalGetValueType(v->mask) != wanted)
+    return flyi_refuse(v, v->mask,
+                       "score is declared differently: it must be float score(float s, int b, int h, int q, int kv)");
+  return FLY_OK;
+}
+
 static fly_status find_mask(flyi_verifier *v) {
+  if (v->is_score) return find_score(v);
   LLVMTypeRef i32 = flyi_int_type(v, 32),
               wanted = LLVMFunctionType(flyi_int_type(v, 1), (LLVMTypeRef[]){i32, i32, i32, i32}, 4, false);
   v->mask = LLVMGetNamedFunction(v->module, "mask");
@@ -238,13 +270,11 @@ static fly_status check_module(flyi_verifier *v) {
   return status;
 }
 
-fly_status flyi_verify_watched(LLVMContextRef context, flyi_section ir, const char *name, LLVMModuleRef *out,
-                               flyi_declarations *declarations, flyi_watch *watch, fly_error *error) {
-  flyi_verifier verifier = {.context = context, .name = name, .declarations = declarations, .watch = watch,
-                            .error = error},
-                *v = &verifier;
+static fly_status verify(flyi_verifier *v, flyi_section ir, LLVMModuleRef *out) {
+  LLVMContextRef context = v->context;
+  flyi_declarations *declarations = v->declarations;
   fly_error own;
-  if (!error) v->error = &own;
+  if (!v->error) v->error = &own;
   *out = NULL;
   *declarations = (flyi_declarations){0};
   LLVMDiagnosticHandler handler = LLVMContextGetDiagnosticHandler(context);
@@ -280,4 +310,18 @@ done:
 fly_status flyi_verify(LLVMContextRef context, flyi_section ir, const char *name, LLVMModuleRef *out,
                        flyi_declarations *declarations, fly_error *error) {
   return flyi_verify_watched(context, ir, name, out, declarations, NULL, error);
+}
+
+fly_status flyi_verify_watched(LLVMContextRef context, flyi_section ir, const char *name, LLVMModuleRef *out,
+                               flyi_declarations *declarations, flyi_watch *watch, fly_error *error) {
+  flyi_verifier v = {
+      .context = context, .name = name, .declarations = declarations, .watch = watch, .error = error};
+  return verify(&v, ir, out);
+}
+
+fly_status flyi_verify_score(LLVMContextRef context, flyi_section ir, const char *name, LLVMModuleRef *out,
+                             flyi_declarations *declarations, fly_error *error) {
+  flyi_verifier v = {
+      .context = context, .name = name, .is_score = true, .declarations = declarations, .error = error};
+  return verify(&v, ir, out);
 }

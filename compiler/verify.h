@@ -40,7 +40,8 @@ typedef struct flyi_verifier {
   LLVMBuilderRef builder;
   LLVMTargetDataRef layout; /* the module's */
   const char *name;         /* of the source, for errors */
-  LLVMValueRef mask;
+  bool is_score;            /* a score modifier */
+  LLVMValueRef mask;        /* or score */
   flyi_declarations *declarations;
   flyi_global *globals;
   int global_count;

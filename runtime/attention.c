@@ -122,7 +122,7 @@ static void attend(void *context, int64_t item, int worker) {
       .out_type = c->out.type,
       .dim = c->kernel->desc.head_dim,
       .value_dim = c->kernel->desc.value_dim,
-      .scale = c->scale * 1.44269504f,
+      .scale = c->kernel->score ? c->scale : c->scale * 1.44269504f,
       .k = s->k + g * s->key_blocks * s->k_floats,
       .v = s->v_floats ? s->v + g * s->key_blocks * s->v_floats
                        : (const float *)flyi_plane_row(&c->v, group.b, group.kv_head, key_row),
@@ -132,6 +132,9 @@ static void attend(void *context, int64_t item, int worker) {
       .run_blocks = (int32_t)(s->map->info.tile_kv / FLYI_BLOCK),
       .tile = c->kernel->mask->code.tile,
       .args = s->map->args,
+      .score = c->kernel->score ? c->kernel->score->code.score : NULL,
+      .score_args = s->call->score_args,
+      .sink = c->sink.data ? (const float *)flyi_plane_row(&c->sink, 0, h, 0) : NULL,
       .scratch = s->scratch + worker * s->scratch_bytes,
   };
   place_queries(s, group.b, h, query, &f);
@@ -176,6 +179,7 @@ fly_status flyi_attention_forward(const fly_attention *attention, const flyi_aft
   if ((status = flyi_workspace_check(&call.c, s.bytes, error))) return status;
   if (!s.groups || !s.query_blocks) return FLY_OK;
   if (!call.c.map && (status = flyi_call_map(&call, &map, error))) goto done;
+  if ((status = flyi_call_score(&call, error))) goto done;
   flyi_schedule_use_map(&s, map ? map : call.c.map);
   workspace = call.c.workspace;
   if (!workspace && !(workspace = memory = flyi_workspace_take(s.bytes))) {
@@ -186,6 +190,7 @@ fly_status flyi_attention_forward(const fly_attention *attention, const flyi_aft
   for (s.first = 0; s.first < s.groups; s.first += s.phase_groups)
     run_phase(&s, flyi_min64(s.phase_groups, s.groups - s.first));
 done:
+  flyi_mask_args_free(call.score_args);
   flyi_workspace_give(memory);
   fly_map_release(&map);
   return status;

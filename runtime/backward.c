@@ -101,6 +101,7 @@ static void run(flyi_backward *b) {
   }
   flyi_side_finish(b, &b->queries);
   flyi_side_finish(b, &b->keys);
+  flyi_sink_gradient(b);
 }
 
 fly_status fly_attention_backward(const fly_attention *attention, fly_error *error) {
@@ -116,6 +117,7 @@ fly_status fly_attention_backward(const fly_attention *attention, fly_error *err
     if ((status = flyi_call_map(&call, &map, error))) goto done;
     b.map = map;
   }
+  if ((status = flyi_call_score(&call, error))) goto done;
   /* The transposed order is a cache of the map, behind an atomic pointer. */
   if ((status = flyi_map_transpose((fly_map *)b.map, &b.threads, error))) goto done;
   workspace = call.c.workspace;
@@ -126,6 +128,7 @@ fly_status fly_attention_backward(const fly_attention *attention, fly_error *err
   place(&b, workspace);
   run(&b);
 done:
+  flyi_mask_args_free(call.score_args);
   flyi_workspace_give(memory);
   fly_map_release(&map);
   return status;

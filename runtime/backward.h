@@ -39,6 +39,11 @@ void flyi_side_store(const struct flyi_backward *b, const flyi_side *side, int w
 /* What is left when all else is done. */
 void flyi_side_finish(const struct flyi_backward *b, const flyi_side *side);
 
+/* ---- sinks (sink.c) ---------------------------------------------------------------------------------------------- */
+
+/* Writes d_sink, where it is wanted. */
+void flyi_sink_gradient(const struct flyi_backward *b);
+
 /* ---- the whole (backward.c) -------------------------------------------------------------------------------------- */
 
 /* A tile of keys: what one item of work takes through all queries that see them. */

@@ -92,6 +92,7 @@ static void pack_block(const flyi_backward *b, flyi_group group, key_block *x) {
       .dim = c->kernel->desc.head_dim,
       .value_dim = c->kernel->desc.value_dim,
       .scale = c->scale,
+      .natural = c->kernel->score != NULL,
       .k_transposed = x->k_transposed,
       .v_transposed = x->v_transposed,
       .packed_k = b->k_in_place ? NULL : x->packed_k,
@@ -168,6 +169,8 @@ static void take_queries(tile *t, int64_t head, int64_t block) {
         .special = b->special[x.slot] || keys->special,
         .tile = c->kernel->mask->code.tile,
         .args = b->map->args,
+        .slope = c->kernel->score ? c->kernel->score->code.slope : NULL,
+        .score_args = b->call->score_args,
         .scratch = keys->work,
     };
     flyi_fetch_give(&t->fetch, &pairs[count]);

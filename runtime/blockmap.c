@@ -197,6 +197,9 @@ static fly_status set_tiles(fly_map *map, const fly_map_options *options, const 
 }
 
 fly_status flyi_map_bind(fly_map *map, fly_bound *bound, fly_error *error) {
+  if (bound->mask->image.kind != FLYI_MASK)
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "bound is of the score modifier %s: a map is of a mask",
+                     bound->mask->image.name);
   map->bound = fly_bound_retain(bound);
   map->tile = bound->mask->code.tile;
   return flyi_mask_args_create(bound, &map->geometry, &map->args, error);

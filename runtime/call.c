@@ -112,6 +112,10 @@ void flyi_workspace_give(void *workspace) {
   free(size > KEPT_BYTES ? memory : atomic_exchange(&kept, memory));
 }
 
+fly_status flyi_call_score(flyi_call *call, fly_error *error) {
+  return call->c.score ? flyi_mask_args_create(call->c.score, &call->c.geometry, &call->score_args, error) : FLY_OK;
+}
+
 fly_status flyi_call_map(const flyi_call *call, fly_map **out, fly_error *error) {
   const fly_attention *c = &call->c;
   fly_map_options options = {FLY_INIT(fly_map_options), .threads = c->threads, .parallel_for = c->parallel_for,

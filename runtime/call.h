@@ -18,6 +18,7 @@ typedef struct flyi_call {
   fly_attention c;
   flyi_domain domain;
   int64_t kv_heads;
+  flyi_mask_args *score_args; /* what the modifier reads: flyi_call_score */
 } flyi_call;
 
 /* Everything that can be wrong with a call, but for its workspace. */
@@ -67,6 +68,8 @@ bool flyi_in_place(const fly_tensor *t, const fly_row_map *rows, int lanes);
  * would cost more than it does. */
 int64_t flyi_worth_sharing(const flyi_call *call, int products, int64_t items);
 
+/* Makes a checked call's score_args, where it has a modifier: to be freed by the caller, also on failure. */
+fly_status flyi_call_score(flyi_call *call, fly_error *error);
 /* A map for a call that brings none. */
 fly_status flyi_call_map(const flyi_call *call, fly_map **out, fly_error *error);
 fly_status flyi_workspace_check(const fly_attention *call, int64_t need, fly_error *error);

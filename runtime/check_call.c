@@ -9,6 +9,18 @@
 
 /* ---- objects --------------------------------------------------------------------------------------------------- */
 
+static fly_status check_score(const fly_attention *c, fly_error *error) {
+  const fly_mask *score = c->kernel->score;
+  if (!score && c->score) return REFUSE(error, "score is given, but the kernel has no score modifier (desc.score)");
+  if (!score) return FLY_OK;
+  if (!c->score) return REFUSE(error, "score is NULL, but the kernel has the score modifier %s", score->image.name);
+  const flyi_image *code = &score->image, *values = &c->score->mask->image;
+  if (!flyi_hash_equal(code->identity, values->identity) || !flyi_image_same_slots(code, values))
+    return REFUSE(error, "score is of %s, the kernel's modifier is %s (another source, or other baked parameters)",
+                  values->name, code->name);
+  return FLY_OK;
+}
+
 static fly_status check_objects(const fly_attention *c, fly_error *error) {
   if (!c->kernel) return REFUSE(error, "kernel is NULL");
   if (!c->bound) return REFUSE(error, "bound is NULL");
@@ -17,6 +29,8 @@ static fly_status check_objects(const fly_attention *c, fly_error *error) {
   if (!flyi_hash_equal(code->identity, values->identity) || !flyi_image_same_slots(code, values))
     return REFUSE(error, "bound is of mask %s, the kernel of %s (another source, or other baked parameters)",
                   values->name, code->name);
+  fly_status status = check_score(c, error);
+  if (status) return status;
   if (c->threads < 0) return REFUSE(error, "threads is %d", c->threads);
   if (!isfinite(c->scale)) return REFUSE(error, "scale is not finite");
   return FLY_OK;
@@ -78,6 +92,19 @@ static fly_status check_lse(const fly_attention *c, fly_error *error) {
     if (c->lse.shape[i] != c->out.shape[i])
       return REFUSE(error, "lse.shape[%d] is %" PRId64 ", out.shape[%d] %" PRId64, i, c->lse.shape[i], i,
                     c->out.shape[i]);
+  return FLY_OK;
+}
+
+static fly_status check_sink(const fly_attention *c, fly_error *error) {
+  const int64_t *s = c->sink.shape;
+  if (!c->sink.data) return FLY_OK;
+  fly_status status = flyi_tensor_check("sink", &c->sink, FLY_F32, 1, false, error);
+  if (status) return status;
+  if (s[0] != 1 || s[1] != c->geometry.heads || s[2] != 1)
+    return REFUSE(error, "sink is [%" PRId64 ", %" PRId64 ", %" PRId64 ", 1]: it must be [1, %" PRId64 " heads, 1, 1]",
+                  s[0], s[1], s[2], c->geometry.heads);
+  if (flyi_tensors_overlap(&c->out, &c->sink)) return REFUSE(error, "out and sink share memory");
+  if (flyi_tensors_overlap(&c->lse, &c->sink)) return REFUSE(error, "lse and sink share memory");
   return FLY_OK;
 }
 
@@ -196,7 +223,7 @@ static fly_status check(const fly_attention *call, bool writes, flyi_call *out, 
   complete_geometry(c);
   if ((status = flyi_domain_check(&c->geometry, &out->domain, error))) return status;
   c->geometry = out->domain.geometry;
-  if ((status = check_tensors(c, error)) || (status = check_rows(out, writes, error)) ||
+  if ((status = check_tensors(c, error)) || (status = check_sink(c, error)) || (status = check_rows(out, writes, error)) ||
       (status = check_map(out, error)))
     return status;
   if (c->scale == 0) c->scale = 1 / sqrtf((float)c->kernel->desc.head_dim);

@@ -14,8 +14,8 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "images are read as they lie");
 
-enum { FORMAT = 1, ALIGN = 16, MAX_NAME = 1023, MAX_FILE_NAME = 4095 };
-enum { FIXED, STRINGS, PARAMETERS, BUFFERS, PROGRAM, CODE, IR, SECTIONS };
+enum { FORMAT = 2, ALIGN = 16, MAX_NAME = 1023, MAX_FILE_NAME = 4095 };
+enum { FIXED, STRINGS, PARAMETERS, BUFFERS, PROGRAM, CODE, IR, SCORE, SECTIONS };
 
 static const char magic[8] = "FLYMASK\x1a";
 
@@ -35,7 +35,7 @@ typedef struct fixed {
   flyi_hash identity;
   uint32_t reads, parameter_count, buffer_count;
   uint32_t name, target, kernel_target; /* offsets of strings; kernel_target 0: none */
-  uint32_t kernel_type, head_dim, value_dim, reserved;
+  uint32_t kernel_type, head_dim, value_dim, kind;
 } fixed;
 
 typedef struct parameter_entry {
@@ -75,6 +75,7 @@ static bool add_tables(const flyi_image *image, flyi_bytes *strings, flyi_bytes 
 
 static bool add_fixed(const flyi_image *image, flyi_bytes *strings, fixed *f) {
   *f = (fixed){
+      .kind = image->kind,
       .identity = image->identity,
       .reads = image->reads,
       .parameter_count = (uint32_t)image->parameter_count,
@@ -121,6 +122,7 @@ fly_status flyi_image_write(const flyi_image *image, flyi_bytes *out, fly_error 
         [PROGRAM] = image->program,
         [CODE] = image->code,
         [IR] = image->ir,
+        [SCORE] = image->score,
     };
     good = add_sections(sections, out);
   }
@@ -220,8 +222,11 @@ static fly_status read_fixed(const flyi_section sections[SECTIONS], fixed *f, fl
       sections[PARAMETERS].size != f->parameter_count * sizeof(parameter_entry) ||
       sections[BUFFERS].size != f->buffer_count * sizeof(buffer_entry))
     return damaged(error, "counts");
-  if (f->reads > 255 || f->reserved || !is_kernel(f)) return damaged(error, "fixed section");
-  if (sections[PROGRAM].size == 0) return damaged(error, "no mask program");
+  if (f->reads > 255 || f->kind > FLYI_SCORE || !is_kernel(f)) return damaged(error, "fixed section");
+  if (f->kind == FLYI_SCORE && (f->kernel_type != FLY_TYPE_NONE || sections[PROGRAM].size))
+    return damaged(error, "a score modifier with parts of a mask");
+  if (f->kind == FLYI_MASK && sections[PROGRAM].size == 0) return damaged(error, "no mask program");
+  if (sections[SCORE].size && f->kernel_type == FLY_TYPE_NONE) return damaged(error, "a modifier without a kernel");
   if (sections[CODE].size == 0) return damaged(error, "no code");
   return FLY_OK;
 }
@@ -281,11 +286,13 @@ fly_status flyi_image_read(const void *bytes, size_t size, flyi_image *out, fly_
   if ((status = allocate(&f, sections[STRINGS], out, &strings, error))) return status;
   out->name = string_at(strings, f.name, MAX_FILE_NAME);
   out->target = string_at(strings, f.target, MAX_NAME);
+  out->kind = (flyi_kind)f.kind;
   out->identity = f.identity;
   out->reads = f.reads;
   out->parameter_count = (int)f.parameter_count;
   out->buffer_count = (int)f.buffer_count;
   out->program = sections[PROGRAM], out->code = sections[CODE], out->ir = sections[IR];
+  out->score = sections[SCORE];
   out->kernel = (fly_kernel_desc){.size = sizeof out->kernel,
                                   .type = (fly_type)f.kernel_type,
                                   .head_dim = (int)f.head_dim,
@@ -294,7 +301,7 @@ fly_status flyi_image_read(const void *bytes, size_t size, flyi_image *out, fly_
   if (!out->name || !out->target || (f.kernel_target && !out->kernel.target)) status = damaged(error, "strings");
   if (!status) status = read_tables(sections, strings, out, error);
   if (!status && !names_are_distinct(out)) status = damaged(error, "two parameters or buffers of one name");
-  if (!status) status = flyi_program_check(out->program, out, error);
+  if (!status && out->kind == FLYI_MASK) status = flyi_program_check(out->program, out, error);
   if (status) flyi_image_free(out);
   return status;
 }

@@ -31,9 +31,11 @@ fly_status fly_kernel_create(fly_mask *mask, const fly_kernel_desc *desc, fly_ke
   if ((status = flyi_isa_parse(d.target ? d.target : mask->image.target, &isa, error))) return status;
   fly_kernel *kernel = flyi_alloc(1, sizeof *kernel);
   if (!kernel) return flyi_no_memory(error);
-  d.target = NULL;
+  fly_score *score = d.score;
+  d.target = NULL, d.score = NULL;
   kernel->references = 1;
   kernel->mask = fly_mask_retain(mask);
+  kernel->score = fly_mask_retain(flyi_of_score(score));
   kernel->desc = d;
   kernel->isa = isa;
   *out = kernel;
@@ -54,7 +56,10 @@ void fly_kernel_release(fly_kernel **slot) {
   if (image) flyi_bytes_free(image);
   free(image);
   fly_mask_release(&kernel->mask);
+  fly_mask_release(&kernel->score);
   free(kernel);
 }
 
 fly_mask *fly_kernel_mask(const fly_kernel *kernel) { return kernel ? kernel->mask : NULL; }
+
+fly_score *fly_kernel_score(const fly_kernel *kernel) { return kernel ? (fly_score *)kernel->score : NULL; }

@@ -1,5 +1,5 @@
 /* kernel_image.c: kernels as bytes. The code of a kernel is its mask's image; the image says beside it for which
- * element type, dimensions and vector level the kernel was made. */
+ * element type, dimensions and vector level the kernel was made, and holds the image of its score modifier. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +9,7 @@ static flyi_bytes *make_image(const fly_kernel *kernel, fly_error *error) {
   flyi_image image = kernel->mask->image;
   image.kernel = kernel->desc;
   image.kernel.target = flyi_isa_name(kernel->isa);
+  if (kernel->score) image.score = (flyi_section){kernel->score->bytes, kernel->score->size};
   flyi_bytes *bytes = flyi_alloc(1, sizeof *bytes);
   if (!bytes) {
     flyi_no_memory(error);
@@ -44,6 +45,19 @@ fly_status fly_kernel_image(const fly_kernel *kernel, const void **bytes, size_t
   return FLY_OK;
 }
 
+/* The score modifier of a kernel's image; *out is NULL where it has none. */
+static fly_status load_score(const flyi_image *image, fly_mask **out, fly_error *error) {
+  *out = NULL;
+  if (!image->score.size) return FLY_OK;
+  uint8_t *copy = flyi_alloc(image->score.size, 1);
+  if (!copy) return flyi_no_memory(error);
+  memcpy(copy, image->score.data, image->score.size);
+  fly_status status = flyi_mask_from_image(copy, image->score.size, (flyi_code){0}, false, out, error);
+  if (status || (*out)->image.kind == FLYI_SCORE) return status;
+  fly_mask_release(out);
+  return flyi_fail(error, FLY_ERROR_IMAGE, "damaged image: its score modifier is none");
+}
+
 fly_status fly_kernel_load(const void *bytes, size_t size, fly_kernel **out, fly_error *error) {
   if (!out) return flyi_fail(error, FLY_ERROR_ARGUMENT, "out is NULL");
   *out = NULL;
@@ -51,7 +65,7 @@ fly_status fly_kernel_load(const void *bytes, size_t size, fly_kernel **out, fly
   uint8_t *copy = flyi_alloc(size, 1);
   if (!copy) return flyi_no_memory(error);
   memcpy(copy, bytes, size);
-  fly_mask *mask;
+  fly_mask *mask, *score = NULL;
   fly_status status = flyi_mask_from_image(copy, size, (flyi_code){0}, false, &mask, error); /* takes the copy */
   if (status) return status;
   fly_kernel_desc desc = mask->image.kernel;
@@ -62,7 +76,10 @@ fly_status fly_kernel_load(const void *bytes, size_t size, fly_kernel **out, fly
   else if (desc.target && flyi_isa_parse(desc.target, &isa, &why))
     status = flyi_fail(error, FLY_ERROR_IMAGE, "an image that does not run here: %s", why.message);
   else
-    status = fly_kernel_create(mask, &desc, out, error);
+    status = load_score(&mask->image, &score, error);
+  desc.score = (fly_score *)score;
+  if (!status) status = fly_kernel_create(mask, &desc, out, error);
+  fly_mask_release(&score);
   fly_mask_release(&mask);
   return status;
 }

@@ -1,5 +1,6 @@
 /* loader.c: maps a mask's object file into the process, without LLVM. Input: a relocatable ELF64 object for x86-64 as
- * emit.c makes it (System V gABI and x86-64 psABI). Output: its function FLYI_TILE_SYMBOL.
+ * emit.c makes it (System V gABI and x86-64 psABI). Output: its function FLYI_TILE_SYMBOL, or the two of a score
+ * modifier.
  *
  * Our own objects are small and of few shapes: code and constants, references relative to the program counter, and
  * calls of memcpy and the like. Everything else is an error, and no number of the file is used before it is checked.
@@ -201,19 +202,43 @@ static fly_status relocate_all(object *o, fly_error *error) {
   return FLY_OK;
 }
 
-static fly_status find_entry(const object *o, uint64_t *offset, fly_error *error) {
+const char *const flyi_entry_names[] = {FLYI_TILE_SYMBOL, FLYI_SCORE_SYMBOL, FLYI_SLOPE_SYMBOL};
+
+void flyi_code_enter(flyi_code *code, int entry, void *address) {
+  /* ISO C has no conversion from an object's to a function's pointer. */
+  if (entry == FLYI_ENTRY_TILE)
+    memcpy(&code->tile, &address, sizeof address);
+  else if (entry == FLYI_ENTRY_SCORE)
+    memcpy(&code->score, &address, sizeof address);
+  else
+    memcpy(&code->slope, &address, sizeof address);
+}
+
+static int entry_of(const char *name) {
+  int entry = 0;
+  while (entry < FLYI_ENTRIES && strcmp(flyi_entry_names[entry], name) != 0) entry++;
+  return entry;
+}
+
+/* Where the entries are in the mapping. */
+static fly_status find_entries(const object *o, bool found[FLYI_ENTRIES], uint64_t offsets[FLYI_ENTRIES],
+                               fly_error *error) {
   for (size_t i = 1; i < symbol_count(o); i++) {
     Elf64_Sym symbol;
     const char *name;
     if (!read_symbol(o, i, &symbol, &name)) return bad(error, "a symbol");
-    if (ELF64_ST_BIND(symbol.st_info) != STB_GLOBAL || strcmp(name, FLYI_TILE_SYMBOL) != 0) continue;
+    int entry = entry_of(name);
+    if (ELF64_ST_BIND(symbol.st_info) != STB_GLOBAL || entry == FLYI_ENTRIES || found[entry]) continue;
+    uint64_t *offset = &offsets[entry];
     fly_status status = symbol.st_shndx == SHN_UNDEF ? bad(error, "no entry") : resolve(o, (uint32_t)i, offset, error);
-    if (!status && (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || symbol.st_size == 0 || *offset >= o->stubs ||
-                    symbol.st_size > o->stubs - *offset))
+    if (status) return status;
+    if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || symbol.st_size == 0 || *offset >= o->stubs ||
+        symbol.st_size > o->stubs - *offset)
       return bad(error, "the entry is no function");
-    return status;
+    found[entry] = true;
   }
-  return bad(error, "no entry");
+  bool score = found[FLYI_ENTRY_SCORE] && found[FLYI_ENTRY_SLOPE];
+  return found[FLYI_ENTRY_TILE] || score ? FLY_OK : bad(error, "no entry");
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
@@ -225,12 +250,13 @@ static void unload(flyi_code *code) {
 
 fly_status flyi_code_load(flyi_section code, flyi_code *out, fly_error *error) {
   fly_status status;
-  uint64_t entry = 0;
+  uint64_t entries[FLYI_ENTRIES] = {0};
+  bool found[FLYI_ENTRIES] = {false};
   *out = (flyi_code){0};
   object *o = flyi_alloc(1, sizeof *o);
   if (!o) return flyi_no_memory(error);
   o->data = code.data, o->size = code.size;
-  if ((status = read_header(o, error)) || (status = lay_out(o, error)) || (status = find_entry(o, &entry, error)) ||
+  if ((status = read_header(o, error)) || (status = lay_out(o, error)) || (status = find_entries(o, found, entries, error)) ||
       (status = map_sections(o, error)) || (status = relocate_all(o, error)))
     goto done;
   if (mprotect(o->base, o->code_size, PROT_READ | PROT_EXEC) ||
@@ -239,8 +265,8 @@ fly_status flyi_code_load(flyi_section code, flyi_code *out, fly_error *error) {
     goto done;
   }
   *out = (flyi_code){.handle = o->base, .size = o->total, .unload = unload};
-  void *function = o->base + entry;
-  memcpy(&out->tile, &function, sizeof function); /* ISO C has no conversion from an object's to a function's pointer */
+  for (int i = 0; i < FLYI_ENTRIES; i++)
+    if (found[i]) flyi_code_enter(out, i, o->base + entries[i]);
 done:
   if (status && o->base) munmap(o->base, o->total);
   free(o);

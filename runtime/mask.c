@@ -1,5 +1,5 @@
-/* mask.c: masks made from images, and masks with values for their parameters and buffers. Both are immutable and
- * reference-counted. */
+/* mask.c: masks and score modifiers made from images, and with values for their parameters and buffers. All are
+ * immutable and reference-counted. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -75,7 +75,11 @@ fly_status flyi_mask_from_image(uint8_t *bytes, size_t size, flyi_code code, boo
     status = flyi_fail(error, FLY_ERROR_IMAGE, "an image that does not run here: %s", why.message);
     goto done;
   }
-  if (!code.tile && (status = flyi_code_load(mask->image.code, &mask->code, error))) goto done;
+  if (!code.tile && !code.score && (status = flyi_code_load(mask->image.code, &mask->code, error))) goto done;
+  if (mask->image.kind == FLYI_MASK ? !mask->code.tile : !mask->code.score || !mask->code.slope) {
+    status = flyi_fail(error, FLY_ERROR_IMAGE, "damaged image: its code is of another kind than it says");
+    goto done;
+  }
   mask->parameters = flyi_alloc(mask->image.parameter_count, sizeof *mask->parameters);
   if (!mask->parameters) {
     status = flyi_no_memory(error);
@@ -101,6 +105,16 @@ void fly_mask_release(fly_mask **slot) {
 }
 
 const fly_mask_info *fly_mask_get_info(const fly_mask *mask) { return mask ? &mask->info : NULL; }
+
+fly_score *fly_score_retain(fly_score *score) { return (fly_score *)fly_mask_retain(flyi_of_score(score)); }
+
+void fly_score_release(fly_score **slot) {
+  fly_mask *mask = slot ? flyi_of_score(*slot) : NULL;
+  if (slot) *slot = NULL;
+  fly_mask_release(&mask);
+}
+
+const fly_mask_info *fly_score_get_info(const fly_score *score) { return fly_mask_get_info(flyi_of_score(score)); }
 
 /* ---- values of parameters ---------------------------------------------------------------------------------------- */
 
@@ -262,11 +276,8 @@ static fly_status finish(fly_bound *bound, fly_error *error) {
   return FLY_OK;
 }
 
-fly_status fly_mask_bind(fly_mask *mask, const fly_arg *args, int count, fly_bound **out, fly_error *error) {
+static fly_status bind(fly_mask *mask, const fly_arg *args, int count, fly_bound **out, fly_error *error) {
   fly_status status = FLY_OK;
-  if (!out) return flyi_fail(error, FLY_ERROR_ARGUMENT, "out is NULL");
-  *out = NULL;
-  if (!mask) return flyi_fail(error, FLY_ERROR_ARGUMENT, "mask is NULL");
   if (count < 0 || (count && !args)) return flyi_fail(error, FLY_ERROR_ARGUMENT, "args is NULL or count negative");
   const flyi_image *image = &mask->image;
   int parameters = image->parameter_count, buffers = image->buffer_count;
@@ -301,6 +312,19 @@ done:
   free(given);
   if (status) free_bound(bound);
   return status;
+}
+
+fly_status fly_mask_bind(fly_mask *mask, const fly_arg *args, int count, fly_bound **out, fly_error *error) {
+  if (!out) return flyi_fail(error, FLY_ERROR_ARGUMENT, "out is NULL");
+  *out = NULL;
+  return mask ? bind(mask, args, count, out, error) : flyi_fail(error, FLY_ERROR_ARGUMENT, "mask is NULL");
+}
+
+fly_status fly_score_bind(fly_score *score, const fly_arg *args, int count, fly_bound **out, fly_error *error) {
+  if (!out) return flyi_fail(error, FLY_ERROR_ARGUMENT, "out is NULL");
+  *out = NULL;
+  return score ? bind(flyi_of_score(score), args, count, out, error)
+               : flyi_fail(error, FLY_ERROR_ARGUMENT, "score is NULL");
 }
 
 fly_bound *fly_bound_retain(fly_bound *bound) {

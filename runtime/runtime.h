@@ -95,8 +95,12 @@ typedef struct flyi_parameter {
 /* What one image can declare. */
 enum { FLYI_MAX_PARAMETERS = 1024, FLYI_MAX_BUFFERS = 256 };
 
+/* What an image is of. */
+typedef enum flyi_kind { FLYI_MASK, FLYI_SCORE /* a score modifier */ } flyi_kind;
+
 /* What an image holds, decoded. Strings and arrays are owned by `memory`. */
 typedef struct flyi_image {
+  flyi_kind kind;
   const char *name;         /* of the source */
   const char *target;       /* "x86-64-v4" */
   flyi_hash identity;       /* of the mask's meaning: source, header, baked values; equal for all targets */
@@ -104,10 +108,11 @@ typedef struct flyi_image {
   int parameter_count, buffer_count;
   flyi_parameter *parameters;
   fly_buffer_info *buffers;
-  flyi_section program;     /* the mask program */
-  flyi_section code;        /* an object file with FLYI_TILE_SYMBOL */
+  flyi_section program;     /* the mask program; absent in a modifier's */
+  flyi_section code;        /* an object file with the entries of the kind */
   flyi_section ir;          /* the verified mask as LLVM bitcode, for fly_mask_combine; may be absent */
-  fly_kernel_desc kernel;   /* type FLY_TYPE_NONE: an image of a mask alone */
+  flyi_section score;       /* the whole image of a kernel's score modifier; absent: it has none */
+  fly_kernel_desc kernel;   /* type FLY_TYPE_NONE: an image of a mask or modifier alone */
   void *memory;
 } flyi_image;
 
@@ -135,9 +140,11 @@ void flyi_cache_write(const char *directory, flyi_hash key, const void *data, si
 
 /* ---- code (loader.c) ------------------------------------------------------------------------------------------------- */
 
-/* Executable code of one image. `unload` frees it. */
+/* Executable code of one image: a mask's `tile`, or the others of a score modifier. `unload` frees it. */
 typedef struct flyi_code {
   flyi_tile_fn *tile;
+  flyi_score_fn *score;
+  flyi_slope_fn *slope;
   void *handle;
   size_t size;
   void (*unload)(struct flyi_code *code);
@@ -146,8 +153,14 @@ typedef struct flyi_code {
 /* Maps a relocatable ELF object of our own making, without LLVM: anything it does not expect is an error. */
 fly_status flyi_code_load(flyi_section object, flyi_code *out, fly_error *error);
 
+/* The functions that code may hold. */
+enum { FLYI_ENTRY_TILE, FLYI_ENTRY_SCORE, FLYI_ENTRY_SLOPE, FLYI_ENTRIES };
+extern const char *const flyi_entry_names[FLYI_ENTRIES];
+void flyi_code_enter(flyi_code *code, int entry, void *address);
+
 /* ---- masks, bound masks (mask.c) ------------------------------------------------------------------------------------- */
 
+/* A score modifier is one of these too, of its own kind: fly_score is the public name of the same struct. */
 struct fly_mask {
   atomic_int references;
   fly_mask_info info;
@@ -160,6 +173,8 @@ struct fly_mask {
 
 /* Takes over bytes (also on failure) and code (zero: the runtime's own loader loads it; also on failure). */
 fly_status flyi_mask_from_image(uint8_t *bytes, size_t size, flyi_code code, bool from_cache, fly_mask **out, fly_error *error);
+/* A score modifier as what it is inside. */
+static inline fly_mask *flyi_of_score(const fly_score *score) { return (fly_mask *)(uintptr_t)score; }
 
 /* The value of an argument as the parameter's slot, checked against its type. */
 fly_status flyi_parameter_slot(const flyi_parameter *parameter, const fly_arg *arg, uint64_t *slot, fly_error *error);
@@ -254,7 +269,8 @@ fly_status flyi_isa_parse(const char *target, flyi_isa *out, fly_error *error);
 struct fly_kernel {
   atomic_int references;
   fly_mask *mask;
-  fly_kernel_desc desc; /* complete: value_dim set, target NULL */
+  fly_mask *score;      /* NULL: none */
+  fly_kernel_desc desc; /* complete: value_dim set, target and score NULL */
   flyi_isa isa;
   _Atomic(flyi_bytes *) image; /* made on first request */
 };

@@ -25,6 +25,8 @@ static fly_status take_call(const fly_selection *s, const fly_attention *call, f
   if (!flyi_copy_struct(a, sizeof *a, call))
     return REFUSE(error, "call.size is %zu: set it with FLY_INIT(fly_attention)", call->size);
   if (!a->kernel) return REFUSE(error, "kernel is NULL");
+  if (a->kernel->score) return REFUSE(error, "the kernel has a score modifier: a selection cannot use one");
+  if (a->sink.data) return REFUSE(error, "sink is given: a selection cannot use one");
   if ((status = check_shape("q", &a->q, queries, error)) || (status = check_shape("k", &a->k, keys, error)) ||
       (status = check_shape("v", &a->v, keys, error)) || (status = check_shape("out", &a->out, queries, error)))
     return status;

@@ -258,20 +258,25 @@ static void refuse_kernel(fly_kernel_desc desc, fly_status status, const char *s
   ck_assert_msg(strstr(error.message, says) != NULL, "%s", error.message);
 }
 
+static fly_kernel_desc described(size_t size, fly_type type, int head_dim, int value_dim, const char *target) {
+  return (fly_kernel_desc){
+      .size = size, .type = type, .head_dim = head_dim, .value_dim = value_dim, .target = target};
+}
+
 START_TEST(kernel_descriptions_are_checked) {
   const size_t size = sizeof(fly_kernel_desc);
-  refuse_kernel((fly_kernel_desc){0, FLY_F32, 64, 64, NULL}, FLY_ERROR_ARGUMENT, "desc.size");
-  refuse_kernel((fly_kernel_desc){size, FLY_F64, 64, 64, NULL}, FLY_ERROR_ARGUMENT, "desc.type is f64");
-  refuse_kernel((fly_kernel_desc){size, FLY_TYPE_NONE, 64, 64, NULL}, FLY_ERROR_ARGUMENT, "desc.type");
-  refuse_kernel((fly_kernel_desc){size, FLY_F32, 0, 64, NULL}, FLY_ERROR_ARGUMENT, "desc.head_dim is 0");
-  refuse_kernel((fly_kernel_desc){size, FLY_F32, 257, 64, NULL}, FLY_ERROR_ARGUMENT, "desc.head_dim is 257");
-  refuse_kernel((fly_kernel_desc){size, FLY_F32, -1, 64, NULL}, FLY_ERROR_ARGUMENT, "desc.head_dim is -1");
-  refuse_kernel((fly_kernel_desc){size, FLY_F32, 64, 257, NULL}, FLY_ERROR_ARGUMENT, "desc.value_dim is 257");
-  refuse_kernel((fly_kernel_desc){size, FLY_F32, 64, -2, NULL}, FLY_ERROR_ARGUMENT, "desc.value_dim is -2");
-  refuse_kernel((fly_kernel_desc){size, FLY_F32, 64, 64, "x86-64-v9"}, FLY_ERROR_ARGUMENT, "target x86-64-v9");
+  refuse_kernel(described(0, FLY_F32, 64, 64, NULL), FLY_ERROR_ARGUMENT, "desc.size");
+  refuse_kernel(described(size, FLY_F64, 64, 64, NULL), FLY_ERROR_ARGUMENT, "desc.type is f64");
+  refuse_kernel(described(size, FLY_TYPE_NONE, 64, 64, NULL), FLY_ERROR_ARGUMENT, "desc.type");
+  refuse_kernel(described(size, FLY_F32, 0, 64, NULL), FLY_ERROR_ARGUMENT, "desc.head_dim is 0");
+  refuse_kernel(described(size, FLY_F32, 257, 64, NULL), FLY_ERROR_ARGUMENT, "desc.head_dim is 257");
+  refuse_kernel(described(size, FLY_F32, -1, 64, NULL), FLY_ERROR_ARGUMENT, "desc.head_dim is -1");
+  refuse_kernel(described(size, FLY_F32, 64, 257, NULL), FLY_ERROR_ARGUMENT, "desc.value_dim is 257");
+  refuse_kernel(described(size, FLY_F32, 64, -2, NULL), FLY_ERROR_ARGUMENT, "desc.value_dim is -2");
+  refuse_kernel(described(size, FLY_F32, 64, 64, "x86-64-v9"), FLY_ERROR_ARGUMENT, "target x86-64-v9");
   fly_error error;
   fly_kernel *kernel;
-  fly_kernel_desc desc = {size, FLY_F32, 64, 0, NULL};
+  fly_kernel_desc desc = described(size, FLY_F32, 64, 0, NULL);
   ck_assert_int_eq(fly_kernel_create(NULL, &desc, &kernel, &error), FLY_ERROR_ARGUMENT);
   ck_assert_str_eq(error.message, "mask is NULL");
 }

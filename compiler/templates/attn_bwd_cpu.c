@@ -17,7 +17,10 @@
  * Full blocks run without any mask code. In a partial block every product is cut to the rows that its mask's bits ask
  * for: a window's edge costs its pairs, not its tiles. A masked pair has P = G = 0 exactly, whatever its rows hold;
  * where that 0 would meet an infinity or NaN of Q, K or dO, the sums run pair by pair instead. What a query sees is
- * never hidden: a NaN gives NaN. */
+ * never hidden: a NaN gives NaN.
+ *
+ * With a score modifier s', the scores of a whole block come first, in natural units; the modifier puts s' in their place
+ * and its derivative into G's. Then P = exp(s' - LSE) and G = scale P * (dO V' - delta) * ds'/ds. */
 #if defined __AVX2__ && !defined __AVX512F__
 #define COLS 3 /* 12 sums, 3 vectors and a broadcast: all of its 16 registers */
 #endif
@@ -109,7 +112,7 @@ static int pack_queries(const flyi_queries_cpu *c) {
 
 INLINE int pack_keys_of(const flyi_keys_cpu *c, int type) {
   vu check = pack_transposed(c->k_transposed, c->k, c->k_stride, c->rows, c->count, c->dim, c->dim,
-                             c->scale * 1.44269504f, false, type);
+                             c->natural ? c->scale : c->scale * 1.44269504f, false, type);
   pack_transposed(c->v_transposed, c->v, c->v_stride, c->rows, c->count, c->value_dim, c->value_dim, c->scale, false,
                   type);
   if (c->packed_k) pack_rows(c->packed_k, c->k, c->k_stride, c->rows, c->count, c->dim, type);
@@ -140,14 +143,23 @@ INLINE void multiply_keys(vf sums[ROWS][COLS], int c, const float *a, int64_t a_
     multiply(sums, c, a, 1, a_row, b, BLOCK, n);
 }
 
+/* What is done at a time: all; with a modifier, the scores before it, and all that comes behind it. */
+typedef enum stage { ALL, BEFORE, BEHIND } stage;
+
 /* For ROWS queries and c vectors of keys from key0. bits: who sees whom; null: everybody everything. `careful`: Q or
  * K may hold a NaN, which is made plain here, because Q may lie in the caller's memory. */
-INLINE void score(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, const uint64_t *bits, bool careful) {
+INLINE void score(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, const uint64_t *bits, bool careful,
+                  stage stage) {
   vf x[ROWS][COLS];
   float *p = w->p + r0 * BLOCK + key0, *g = w->g + r0 * BLOCK + key0;
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = (vf)0.f;
-  multiply_keys(x, c, b->q + r0 * b->q_stride, b->q_stride, b->k_transposed + key0, b->dim);
+  if (stage != BEHIND) multiply_keys(x, c, b->q + r0 * b->q_stride, b->q_stride, b->k_transposed + key0, b->dim);
+  if (stage == BEFORE) {
+    UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) store(p + r * BLOCK + W * j, x[r][j]);
+    return;
+  }
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) {
+    if (stage == BEHIND) x[r][j] = load(p + r * BLOCK + W * j) * 1.44269504f;
     x[r][j] += b->neg_lse[r0 + r];
     if (careful) x[r][j] = plain_nan(FLY_F32, x[r][j]);
     x[r][j] = exp2_of(x[r][j]);
@@ -158,6 +170,7 @@ INLINE void score(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, 
   multiply_keys(x, c, b->d_out + r0 * b->d_out_stride, b->d_out_stride, b->v_transposed + key0, b->value_dim);
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) {
     x[r][j] *= load(p + r * BLOCK + W * j);
+    if (stage == BEHIND) x[r][j] *= load(g + r * BLOCK + W * j);
     if (bits) x[r][j] = choose(seen_lanes(bits[r], key0 + W * j), x[r][j], (vf)0.f);
     store(g + r * BLOCK + W * j, x[r][j]);
   }
@@ -165,26 +178,26 @@ INLINE void score(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, 
 
 /* The keys of vectors [from, to): as many at a time as a register block takes, the last ones shared out evenly. */
 INLINE void score_keys(const flyi_backward_cpu *b, work *w, int r0, int from, int to, const uint64_t *bits,
-                       bool careful) {
+                       bool careful, stage stage) {
   for (int at = from, c; at < to; at += c) {
     int left = to - at;
     c = left >= 2 * COLS ? COLS : left > COLS ? (left + 1) / 2 : left;
     switch (c) {
 #if COLS > 3
     case 4:
-      score(b, w, r0, at * W, 4, bits, careful);
+      score(b, w, r0, at * W, 4, bits, careful, stage);
       break;
 #endif
 #if COLS > 2
     case 3:
-      score(b, w, r0, at * W, 3, bits, careful);
+      score(b, w, r0, at * W, 3, bits, careful, stage);
       break;
 #endif
     case 2:
-      score(b, w, r0, at * W, 2, bits, careful);
+      score(b, w, r0, at * W, 2, bits, careful, stage);
       break;
     default:
-      score(b, w, r0, at * W, 1, bits, careful);
+      score(b, w, r0, at * W, 1, bits, careful, stage);
       break;
     }
   }
@@ -308,19 +321,36 @@ INLINE void fetch_rows(const flyi_backward_cpu *b, int share) {
 INLINE void partial_scores(const flyi_backward_cpu *b, work *w, bool careful) {
   for (int i = 0; i < GROUPS; i++) {
     fetch_rows(b, i);
-    score_keys(b, w, i * ROWS, w->keys[i].first / W, (w->keys[i].last + W - 1) / W, w->bits + i * ROWS, careful);
+    score_keys(b, w, i * ROWS, w->keys[i].first / W, (w->keys[i].last + W - 1) / W, w->bits + i * ROWS, careful, ALL);
+  }
+}
+
+/* The scores of a block through the modifier, then all of it. */
+SEPARATE void modified_scores(const flyi_backward_cpu *b, work *w) {
+  for (int i = 0; i < GROUPS; i++)
+    score_keys(b, w, i * ROWS, w->keys[i].first / W, (w->keys[i].last + W - 1) / W, NULL, false, BEFORE);
+  b->slope(b->score_args, b->b, b->h, b->q0, b->kv0, b->queries, is_whole(b) ? NULL : w->bits, w->p, w->g);
+  for (int i = 0; i < GROUPS; i++) {
+    fetch_rows(b, i);
+    score_keys(b, w, i * ROWS, w->keys[i].first / W, (w->keys[i].last + W - 1) / W, w->bits + i * ROWS, true, BEHIND);
   }
 }
 
 RARE void special_block(const flyi_backward_cpu *b, work *w) {
   find_keys(b, w);
-  partial_scores(b, w, true);
+  if (b->slope)
+    modified_scores(b, w);
+  else
+    partial_scores(b, w, true);
   add_visible_keys(b, w);
 }
 
 static void partial_block(const flyi_backward_cpu *b, work *w) {
   find_keys(b, w);
-  partial_scores(b, w, false);
+  if (b->slope)
+    modified_scores(b, w);
+  else
+    partial_scores(b, w, false);
   find_queries(w);
   fill_holes(w);
   for (int i = 0; i < GROUPS; i++) {
@@ -334,7 +364,7 @@ static void partial_block(const flyi_backward_cpu *b, work *w) {
 static void whole_block(const flyi_backward_cpu *b, work *w) {
   for (int i = 0; i < GROUPS; i++) {
     fetch_rows(b, i);
-    score_keys(b, w, i * ROWS, 0, BLOCK / W, NULL, false);
+    score_keys(b, w, i * ROWS, 0, BLOCK / W, NULL, false, ALL);
   }
   for (int i = 0; i < GROUPS; i++) {
     fetch_rows(b, GROUPS + i);
@@ -346,7 +376,7 @@ static void whole_block(const flyi_backward_cpu *b, work *w) {
 static void block(const flyi_backward_cpu *b) {
   if (b->special)
     special_block(b, b->scratch);
-  else if (is_whole(b))
+  else if (is_whole(b) && !b->slope)
     whole_block(b, b->scratch);
   else
     partial_block(b, b->scratch);

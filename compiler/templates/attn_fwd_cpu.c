@@ -16,7 +16,10 @@
  * Online softmax in base 2 with a lazy maximum (the scale times log2(e) is folded into Q): scores are taken less the
  * row's maximum, which is raised only when one exceeds it by 2^8. A masked score is -infinity, so its probability is
  * exactly 0; where that would meet an infinity or NaN of V, the values are added pair by pair instead. A NaN or an
- * infinite maximum that a query sees gives NaN; scores of -infinity count as masked. */
+ * infinite maximum that a query sees gives NaN; scores of -infinity count as masked.
+ *
+ * With a score modifier, the scores of a whole block come first, in natural units; the modifier changes them in place,
+ * and the softmax takes them from there. */
 #if defined __AVX2__ && !defined __AVX512F__
 #define COLS 3 /* 12 sums, 3 vectors of keys and a query: all of its 16 registers */
 #endif
@@ -29,6 +32,7 @@ typedef struct work {
   float neg_max[QUERIES]; /* minus the row's maximum; 0 until it is known */
   float p[ROWS * BLOCK] __attribute__((aligned(64)));
   uint64_t bits[BLOCK];                   /* of the block of pairs in work */
+  float scores[BLOCK * BLOCK] __attribute__((aligned(64))); /* of a block that meets a modifier */
   uint8_t begun[QUERIES / ROWS];          /* a bit for each row whose maximum is known */
   float q[] __attribute__((aligned(64))); /* [QUERIES / ROWS][depth][ROWS], scaled; then o [QUERIES][width] */
 } work;
@@ -37,13 +41,14 @@ typedef struct work {
 typedef struct shape {
   int depth, width;     /* dim padded to DEPTH, value_dim padded to W */
   int fetch_k, fetch_v; /* floats of the next block that each ROWS queries fetch */
+  bool scored;          /* scores come from a modifier */
   float *o;
 } shape;
 
 INLINE shape shape_of(const flyi_forward_cpu *c, work *w) {
   int depth = round_up(c->dim, DEPTH), width = round_up(c->value_dim, W), steps = (c->count + ROWS - 1) / ROWS;
   return (shape){depth, width, (BLOCK * depth + steps - 1) / steps, (BLOCK * width + steps - 1) / steps,
-                 w->q + QUERIES * depth};
+                 c->score != NULL, w->q + QUERIES * depth};
 }
 
 static int64_t scratch_size(int32_t dim, int32_t value_dim) {
@@ -149,13 +154,28 @@ RARE void raise_max(work *w, const shape *s, int r0, vf x[ROWS][COLS], int c, in
   }
 }
 
+/* Where scores are: nowhere yet, or in memory for a modifier, [ROWS][64] in natural units. */
+typedef struct source {
+  enum { COMPUTED, WRITTEN, READ } how; /* computed and used; computed and written; read and used */
+  float *scores;
+} source;
+
 /* P = 2^(score - max) for ROWS queries and c vectors of keys from key0; those from `from` are done. bits: who sees
  * whom; null: everybody everything. */
-INLINE void score(work *w, const shape *s, int r0, const float *k, int from, int key0, int c, const uint64_t *bits) {
+INLINE void score(work *w, const shape *s, int r0, const float *k, source at, int from, int key0, int c,
+                  const uint64_t *bits) {
   vf x[ROWS][COLS], m[COLS];
   unsigned seen = bits ? 0 : (1 << ROWS) - 1; /* rows that see one of these keys */
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = (vf)0.f;
-  multiply(x, c, w->q + r0 * s->depth, ROWS, 1, k + key0, BLOCK, s->depth);
+  if (at.how != READ) multiply(x, c, w->q + r0 * s->depth, ROWS, 1, k + key0, BLOCK, s->depth);
+  UNROLL for (int r = 0; at.how != COMPUTED && r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) {
+    float *natural = at.scores + r * BLOCK + key0 + W * j;
+    if (at.how == WRITTEN)
+      store(natural, x[r][j]);
+    else
+      x[r][j] = plain_nan(FLY_F32, load(natural)) * 1.44269504f;
+  }
+  if (at.how == WRITTEN) return;
   /* Not where the sums start: all their terms would then round at the size of the maximum. */
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] += w->neg_max[r0 + r];
   if (bits) {
@@ -228,33 +248,34 @@ INLINE void fetch_next(const tile *t, const shape *s, int r0) {
 }
 
 /* The keys of vectors [from, to): as many at a time as a register block takes, the last ones shared out evenly. */
-INLINE void score_keys(work *w, const shape *s, int r0, const float *k, int from, int to, const uint64_t *bits) {
+INLINE void score_keys(work *w, const shape *s, int r0, const float *k, source scores, int from, int to,
+                       const uint64_t *bits) {
   for (int at = from, c; at < to; at += c) {
     int left = to - at, first = from * W, key = at * W;
     c = left >= 2 * COLS ? COLS : left > COLS ? (left + 1) / 2 : left;
     switch (c) {
 #if COLS > 3
     case 4:
-      score(w, s, r0, k, first, key, 4, bits);
+      score(w, s, r0, k, scores, first, key, 4, bits);
       break;
 #endif
 #if COLS > 2
     case 3:
-      score(w, s, r0, k, first, key, 3, bits);
+      score(w, s, r0, k, scores, first, key, 3, bits);
       break;
 #endif
     case 2:
-      score(w, s, r0, k, first, key, 2, bits);
+      score(w, s, r0, k, scores, first, key, 2, bits);
       break;
     default:
-      score(w, s, r0, k, first, key, 1, bits);
+      score(w, s, r0, k, scores, first, key, 1, bits);
       break;
     }
   }
 }
 
 INLINE void full_rows(work *w, const shape *s, const tile *t, int r0) {
-  score_keys(w, s, r0, t->k, 0, BLOCK / W, NULL);
+  score_keys(w, s, r0, t->k, (source){COMPUTED, NULL}, 0, BLOCK / W, NULL);
   add_values(w, s, r0, t->v, t->v_stride, 0, BLOCK);
 }
 
@@ -267,7 +288,7 @@ SEPARATE void full_block(work *w, shape s, tile t, int first_row, int last_row) 
 
 /* ROWS queries that see some of the keys [first, last). */
 INLINE void partial_rows(work *w, const shape *s, const tile *t, int r0, const uint64_t *bits, int first, int last) {
-  score_keys(w, s, r0, t->k, first / W, (last + W - 1) / W, bits);
+  score_keys(w, s, r0, t->k, (source){COMPUTED, NULL}, first / W, (last + W - 1) / W, bits);
   if (t->special)
     add_visible_values(w, s, r0, t->v, t->v_stride, bits);
   else
@@ -292,11 +313,63 @@ SEPARATE void partial_block(work *w, shape s, tile t, int first_row, int last_ro
   }
 }
 
+/* ---- blocks whose scores meet a modifier ----------------------------------------------------------------------- */
+
+/* What ROWS queries see of a block. */
+typedef struct seen {
+  int first, last; /* keys; last 0: none */
+  bool all;
+} seen;
+
+INLINE seen seen_by(const uint64_t *bits, int rows) {
+  uint64_t some = 0, all = ~0ull;
+  for (int r = 0; r < rows; r++) some |= bits[r], all &= bits[r];
+  if (!some) return (seen){0, 0, false};
+  return (seen){__builtin_ctzll(some), BLOCK - __builtin_clzll(some), all == ~0ull};
+}
+
+/* Where V holds an infinity or a NaN: pairs whose modified score is -infinity are not seen. */
+RARE void drop_hidden(work *w) {
+  for (int r = 0; r < BLOCK; r++)
+    for (int key = 0; key < BLOCK; key += W) {
+      uint64_t hidden = lanes(load(w->scores + r * BLOCK + key) == (vf)-__builtin_inff());
+      w->bits[r] &= ~(hidden << key);
+    }
+}
+
+/* Up to 64 queries against a block of keys; w->bits says who sees what, none behind last_row. */
+SEPARATE void scored_block(const flyi_forward_cpu *c, work *w, shape s, tile t, int first_row, int last_row, int key0,
+                           bool whole) {
+  int rows = last_row - first_row;
+  for (int r0 = 0; r0 < rows; r0 += ROWS) {
+    seen keys = seen_by(w->bits + r0, min(ROWS, rows - r0));
+    source to = {WRITTEN, w->scores + r0 * BLOCK};
+    score_keys(w, &s, first_row + r0, t.k, to, keys.first / W, (keys.last + W - 1) / W, NULL);
+  }
+  c->score(c->score_args, c->b, c->h, c->q0 + first_row, key0, rows, whole ? NULL : w->bits, w->scores);
+  if (t.special) drop_hidden(w);
+  for (int r0 = 0; r0 < rows; r0 += ROWS) {
+    const uint64_t *bits = w->bits + r0;
+    source from = {READ, w->scores + r0 * BLOCK};
+    seen keys = seen_by(bits, min(ROWS, rows - r0));
+    fetch_next(&t, &s, first_row + r0);
+    if (!keys.last) continue;
+    if (keys.all)
+      score_keys(w, &s, first_row + r0, t.k, from, 0, BLOCK / W, NULL);
+    else
+      score_keys(w, &s, first_row + r0, t.k, from, keys.first / W, (keys.last + W - 1) / W, bits);
+    if (t.special && !keys.all)
+      add_visible_values(w, &s, first_row + r0, t.v, t.v_stride, bits);
+    else
+      add_values(w, &s, first_row + r0, t.v, t.v_stride, keys.first, keys.last);
+  }
+}
+
 /* All queries against one block of keys. */
 INLINE void run_block(const flyi_forward_cpu *c, work *w, const shape *s, int64_t block, bool full, bool opening) {
   int64_t key0 = block * BLOCK, keys = c->len_kv - key0;
   tile t = {c->k + key0 * s->depth, c->v + key0 * c->v_stride, c->v_stride, c->special[block], opening ? c : NULL};
-  if (full && keys >= BLOCK) {
+  if (full && keys >= BLOCK && !s->scored) {
     full_block(w, *s, t, 0, c->count);
     return;
   }
@@ -308,7 +381,10 @@ INLINE void run_block(const flyi_forward_cpu *c, work *w, const shape *s, int64_
     else
       c->tile(c->args, c->b, c->h, c->q0 + row, (int32_t)key0, w->bits);
     for (int r = 0; r < BLOCK; r++) w->bits[r] &= row + r < last ? there : 0;
-    partial_block(w, *s, t, row, last);
+    if (s->scored)
+      scored_block(c, w, *s, t, row, last, (int)key0, full && keys >= BLOCK);
+    else
+      partial_block(w, *s, t, row, last);
   }
 }
 
@@ -333,19 +409,35 @@ INLINE void begin(const flyi_forward_cpu *c, work *w, const shape *s) {
   }
 }
 
+/* Adds the sink to a row's sum, which is less the row's maximum. A larger sink becomes the maximum: what the row has is
+ * then scaled, by the result. */
+INLINE float add_sink(const flyi_forward_cpu *c, work *w, int r, float *total) {
+  float sink = *c->sink * 1.44269504f, less = sink + w->neg_max[r];
+  if (!(less > 0) && *total != 0) {
+    *total += __builtin_exp2f(less);
+    return 1;
+  }
+  float factor = *total == 0 ? 0 : __builtin_exp2f(-less); /* nothing, or less than the sink */
+  w->neg_max[r] = -sink;
+  *total *= factor;
+  if (sink != -__builtin_inff()) *total += sink < __builtin_inff() ? 1 : __builtin_nanf("");
+  return factor;
+}
+
 INLINE void finish(const flyi_forward_cpu *c, work *w, const shape *s, int type) {
   for (int r = 0; r < c->count; r++) {
     int64_t row = c->out_rows ? c->out_rows[r] : r;
     char *out = (char *)c->out + row * c->out_stride * element_size(type);
     float total = sum_of(w->sum[r]);
     bool nothing = total == 0; /* not for a NaN */
+    float factor = c->sink ? add_sink(c, w, r, &total) / total : 1 / total;
     for (int n = 0; n < c->value_dim; n += W) {
-      vf x = load(s->o + r * s->width + n) * (1 / total);
+      vf x = load(s->o + r * s->width + n) * factor;
       store_row(type, out, n, c->value_dim, nothing ? (vf)0.f : x);
     }
     if (!c->lse) continue;
     double lse = 0.69314718055994531 * ((double)__builtin_log2f(total) - w->neg_max[r]);
-    c->lse[row * c->lse_stride] = nothing ? -__builtin_inff() : (float)lse;
+    c->lse[row * c->lse_stride] = !nothing ? (float)lse : c->sink ? *c->sink : -__builtin_inff();
   }
 }
 

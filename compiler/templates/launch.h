@@ -39,6 +39,17 @@ typedef struct flyi_columns {
 
 #define FLYI_TILE_SYMBOL "fly_tile_bits"
 
+/* s[64][64] holds the scores of a block, scaled, in natural units: its first `rows` rows become the modifier's results,
+ * and slope[64][64] their derivatives by s. 16 keys of a row (from 0, 16, 32, 48) that bits[row] has none of may stay as
+ * they are; bits null: all are wanted. The block may reach beyond the lengths, as above. */
+typedef void flyi_score_fn(const flyi_mask_args *args, int32_t b, int32_t h, int32_t q0, int32_t kv0, int32_t rows,
+                           const uint64_t *bits, float *s);
+typedef void flyi_slope_fn(const flyi_mask_args *args, int32_t b, int32_t h, int32_t q0, int32_t kv0, int32_t rows,
+                           const uint64_t *bits, float *s, float *slope);
+
+#define FLYI_SCORE_SYMBOL "fly_score_tile"
+#define FLYI_SLOPE_SYMBOL "fly_score_slope_tile"
+
 /* ---- forward attention on the CPU (attn_fwd_cpu.c) --------------------------------------------------------------------
  *
  * Keys and values are packed first, 64 at a time: K as [dim rounded up to 4][64 keys], V as [64 keys][value_dim rounded
@@ -74,6 +85,9 @@ typedef struct flyi_forward_cpu {
   int32_t run_blocks;   /* blocks of 64 keys that a map tile is wide */
   flyi_tile_fn *tile;
   const flyi_mask_args *args;
+  flyi_score_fn *score; /* null: no modifier, or one that changes the scores; `scale` is then without log2(e) */
+  const flyi_mask_args *score_args;
+  const float *sink;    /* a logit of the softmax's denominator alone; null: none */
   void *scratch;        /* aligned to 64, one for each thread */
   const void *next_q;   /* rows that this thread most likely takes next: asked for in passing. null: none */
   const int32_t *next_rows;
@@ -112,6 +126,7 @@ typedef struct flyi_keys_cpu {
   const int32_t *rows;
   int32_t count, type, dim, value_dim;
   float scale;
+  uint8_t natural;     /* scores are wanted in natural units: without log2(e) */
   float *k_transposed; /* [dim][64], times scale * log2(e) */
   float *v_transposed; /* [value_dim][64], times scale */
   float *packed_k;     /* as packed_q */
@@ -134,6 +149,8 @@ typedef struct flyi_backward_cpu {
   uint8_t special; /* Q, dO or K holds an infinity or a NaN */
   flyi_tile_fn *tile;
   const flyi_mask_args *args;
+  flyi_slope_fn *slope; /* of a score modifier, null: none; k_transposed is then times the scale alone */
+  const flyi_mask_args *score_args;
   void *scratch;   /* aligned to 64; carries P and G from `block` to `add_queries` */
   const char *const *fetch; /* rows that are needed soon: asked for in passing */
   int32_t fetch_count, fetch_bytes;

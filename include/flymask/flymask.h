@@ -50,7 +50,7 @@ typedef enum fly_status {
   FLY_OK = 0,
   FLY_ERROR_ARGUMENT = -1,    /* a value, shape or combination that this call does not accept */
   FLY_ERROR_MEMORY = -2,      /* out of memory */
-  FLY_ERROR_SOURCE = -3,      /* the mask's source: does not compile, or is refused; line and column are set */
+  FLY_ERROR_SOURCE = -3,      /* a mask's or modifier's source: does not compile, or is refused; line and column are set */
   FLY_ERROR_TOOL = -4,        /* clang is missing, too new, or was stopped by its limits */
   FLY_ERROR_IMAGE = -5,       /* an image that is damaged, foreign, of another version or target */
   FLY_ERROR_IO = -6,          /* a file or directory */
@@ -179,6 +179,20 @@ typedef struct fly_bound fly_bound;
 FLY_API fly_status fly_mask_bind(fly_mask *mask, const fly_arg *args, int count, fly_bound **out, fly_error *error);
 FLY_API fly_bound *fly_bound_retain(fly_bound *bound);
 FLY_API void fly_bound_release(fly_bound **bound);
+
+/* Score modifiers: what flymask/score.h describes, s' = score(s, b, h, q, kv) for each pair before the softmax, with the derivative
+ * that the backward pass needs. They are compiled, cached, bound and described as masks are, from sources of their own; a kernel
+ * joins one with a mask (fly_kernel_desc), and a call binds both. */
+typedef struct fly_score fly_score;
+
+FLY_API fly_status fly_score_compile(const char *source, const char *name, const fly_compile_options *options, fly_score **out,
+                                     fly_error *error); /* [compiler] */
+FLY_API fly_status fly_score_compile_file(const char *path, const fly_compile_options *options, fly_score **out,
+                                          fly_error *error); /* [compiler] */
+FLY_API fly_score *fly_score_retain(fly_score *score);
+FLY_API void fly_score_release(fly_score **score);
+FLY_API const fly_mask_info *fly_score_get_info(const fly_score *score);
+FLY_API fly_status fly_score_bind(fly_score *score, const fly_arg *args, int count, fly_bound **out, fly_error *error);
 
 /* ---- 5. The call's geometry ----------------------------------------------------------------------------------------- */
 
@@ -387,8 +401,8 @@ FLY_API fly_status fly_map_text(const fly_map *map, int64_t b, int64_t h, int co
 
 /* ---- 7. Kernels ----------------------------------------------------------------------------------------------------- */
 
-/* Code for one mask, element type, head dimension and direction on one target. Lengths, batch, heads, strides, scale and
- * parameters are arguments of a call: a new value never compiles again. A kernel retains its mask; desc is copied. */
+/* Code for one mask, score modifier, element type and head dimension on one target. Lengths, batch, heads, strides, scale and
+ * parameters are arguments of a call: a new value never compiles again. A kernel retains its mask and its modifier; desc is copied. */
 typedef struct fly_kernel fly_kernel;
 
 typedef struct fly_kernel_desc {
@@ -397,12 +411,14 @@ typedef struct fly_kernel_desc {
   int head_dim;       /* D, 1 to 256 */
   int value_dim;      /* DV, 1 to 256; 0: head_dim */
   const char *target; /* as in fly_compile_options; default: the mask's */
+  fly_score *score;   /* NULL: scores are as they are */
 } fly_kernel_desc;
 
 FLY_API fly_status fly_kernel_create(fly_mask *mask, const fly_kernel_desc *desc, fly_kernel **out, fly_error *error);
 FLY_API fly_kernel *fly_kernel_retain(fly_kernel *kernel);
 FLY_API void fly_kernel_release(fly_kernel **kernel);
 FLY_API fly_mask *fly_kernel_mask(const fly_kernel *kernel); /* borrowed */
+FLY_API fly_score *fly_kernel_score(const fly_kernel *kernel); /* borrowed; NULL: it has none */
 
 /* ---- 8. Attention --------------------------------------------------------------------------------------------------- */
 
@@ -416,11 +432,15 @@ typedef struct fly_tensor {
 /* A tensor in row-major order without gaps. */
 FLY_API fly_tensor fly_tensor_dense(void *data, fly_type type, int64_t batch, int64_t heads, int64_t seq, int64_t dim);
 
-/* out = softmax(scale Q K^T, over the keys that the mask lets a query see) V.
+/* out = softmax(S, over the keys that the mask lets a query see) V, where S = scale Q K^T, or score(scale Q K^T) with a modifier.
  *
  * Query head h reads key/value head h / (heads of q / heads of k), which must divide. A query that sees no key gets output 0
  * and LSE -inf. Rows of out and lse that no row of the call maps to keep their value. The result does not depend on the
- * number of threads. The numerics of a row depend only on that row, its keys and the map's tiles. */
+ * number of threads. The numerics of a row depend only on that row, its keys and the map's tiles.
+ *
+ * A sink is a logit z[h] for each query head that takes part in the softmax's denominator alone (as learned by gpt-oss): out =
+ * sum_j exp(S_j) V_j / (exp(z) + sum_j exp(S_j)), LSE = log(exp(z) + sum_j exp(S_j)); a query that sees no key then gets output 0
+ * and LSE z. -infinity is no sink. */
 typedef struct fly_attention {
   size_t size;
   const fly_kernel *kernel;
@@ -441,7 +461,10 @@ typedef struct fly_attention {
   fly_tensor d_out;         /* the rest: fly_attention_backward only */
   fly_tensor d_lse;         /* optional: f32, as lse */
   fly_tensor d_q, d_k, d_v; /* as q, k, v; data NULL: not wanted */
-  bool add_gradients;       /* add to what d_q, d_k and d_v hold, in their type, instead of overwriting it */
+  bool add_gradients;       /* add to what d_q, d_k, d_v and d_sink hold, in their type, instead of overwriting it */
+  fly_bound *score;         /* of the kernel's score modifier, both directions; NULL where it has none */
+  fly_tensor sink;          /* optional, both directions: f32 [1, heads, 1, 1]; not in fly_selection_... */
+  fly_tensor d_sink;        /* fly_attention_backward: its gradient, shaped as sink; data NULL: not wanted */
 } fly_attention;
 
 FLY_API fly_status fly_attention_forward(const fly_attention *call, fly_error *error);
@@ -450,7 +473,7 @@ FLY_API fly_status fly_attention_forward(const fly_attention *call, fly_error *e
  * threads: where call->threads is 0, on what OpenMP would use at that moment, so set it where the two may differ. */
 FLY_API fly_status fly_attention_workspace(const fly_attention *call, size_t *bytes, fly_error *error);
 
-/* The gradients of out and lse with respect to q, k and v, by the same call: q, k, v, out and lse (not optional here) are what
+/* The gradients of out and lse with respect to q, k, v and sink, by the same call: q, k, v, out and lse (not optional here) are what
  * the forward call read and wrote, d_out is the gradient that arrives at out, and d_lse, where given, the one at lse. d_out
  * has the shape of out and, as d_lse, is read through out_rows, in which rows may repeat here.
  *
@@ -490,6 +513,8 @@ FLY_API fly_status fly_kernel_load(const void *bytes, size_t size, fly_kernel **
 typedef enum fly_emit { FLY_EMIT_LL, FLY_EMIT_ASM } fly_emit;
 FLY_API fly_status fly_mask_emit(const char *source, const char *name, const fly_compile_options *options, fly_emit what,
                                  char **text, fly_error *error);
+FLY_API fly_status fly_score_emit(const char *source, const char *name, const fly_compile_options *options, fly_emit what,
+                                  char **text, fly_error *error);
 
 /* The targets this machine runs, best first, NULL-terminated: "x86-64-v4", "x86-64-v3", "x86-64". */
 FLY_API const char *const *fly_cpu_targets(void);
@@ -663,7 +688,8 @@ FLY_API fly_status fly_moba_select(fly_mask *mask, const fly_moba_desc *desc, fl
 FLY_API fly_selection *fly_selection_retain(fly_selection *selection);
 FLY_API void fly_selection_release(fly_selection **selection);
 
-/* The attention that sees what was selected: kernel (of the selection's mask), tensors, scale, workspace and threads of the call;
+/* The attention that sees what was selected: kernel (of the selection's mask, without a score modifier: it would meet rows of
+ * the grouped call), tensors, scale, workspace and threads of the call;
  * its bound, map, geometry and out_rows are not used. A query without any key gets output 0 and LSE -inf. The backward pass reads
  * out and lse, as fly_attention_backward does. */
 FLY_API fly_status fly_selection_forward(const fly_selection *selection, const fly_attention *call, fly_error *error);

@@ -1,0 +1,13 @@
+/* sandwich: a parameter-free bias that decays with distance in waves (Sandwich, Chi et al., arXiv 2212.10356): the
+ * inner product of sinusoidal position embeddings, bias[h, |q - kv|] (f32 [heads or 1, distances]).
+ * Convention: the caller tabulates, for head h of `heads` and channels d, (8 (h + 1) / heads) (sum over i <= d / 2 of
+ * cos(m / 10000^(2 i / d)) - d / 2) at distance m; distances beyond the table take its last column. */
+#include <flymask/score.h>
+
+FLY_BUFFER(float, bias, 2);
+
+float score(float s, int b, int h, int q, int kv) {
+  (void)b;
+  int last = (int)fly_dim(bias, 1) - 1, row = fly_min(h, (int)fly_dim(bias, 0) - 1);
+  return s + fly_at2(bias, row, fly_min(fly_abs(q - kv), last));
+}

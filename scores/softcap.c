@@ -1,0 +1,10 @@
+/* softcap: scores bounded smoothly, cap * tanh(s / cap) (Gemma 2, arXiv 2408.00118; FlashAttention's softcap).
+ * Convention: before the mask, on scaled scores. */
+#include <flymask/score.h>
+
+FLY_PARAM(float, cap, 50);
+
+float score(float s, int b, int h, int q, int kv) {
+  (void)b, (void)h, (void)q, (void)kv;
+  return cap * tanhf(s / cap);
+}
