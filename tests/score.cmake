@@ -31,4 +31,4 @@ endforeach()
 
 flymask_test(score)
 #LIB
-#ATT
+flymask_test(score_attention SECONDS 600)
