@@ -30,5 +30,5 @@ foreach(source IN LISTS TEST_SCORES)
 endforeach()
 
 flymask_test(score)
-#LIB
+flymask_test(score_library)
 flymask_test(score_attention SECONDS 600)
