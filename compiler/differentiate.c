@@ -74,18 +74,7 @@ static bool prepare(differentiation *d) {
   return d->duals != NULL;
 }
 
-/* Whether values of the type may hold a tangent. */
-static bool is_real(LLVMTypeRef type) {
-  switch (LLVMGetTypeKind(type)) {
-  case LLVMFloatTypeKind:
-  case LLVMDoubleTypeKind:
-  case LLVMStructTypeKind:
-  case LLVMArrayTypeKind:
-    return true;
-  default:
-    return false;
-  }
-}
+static bool is_pointer(LLVMValueRef value) { return LLVMGetTypeKind(LLVMTypeOf(value)) == LLVMPointerTypeKind; }
 
 /* The local that an address belongs to; NULL: none. */
 static LLVMValueRef local_of(LLVMValueRef address) {
@@ -111,6 +100,28 @@ static bool has_active_operand(const differentiation *d, LLVMValueRef i) {
   return false;
 }
 
+/* Structs travel as integers that hold the bits of their members: such an integer is active too, with the bits of the
+ * members' tangents. It stays so where whole words of 32 bits are moved; what else is done to bits has slope 0. */
+static bool moves_words(LLVMValueRef i) {
+  LLVMTypeRef type = LLVMTypeOf(i), from = LLVMTypeOf(LLVMGetOperand(i, 0));
+  LLVMValueRef second = LLVMGetNumOperands(i) > 1 ? LLVMGetOperand(i, 1) : NULL;
+  switch (LLVMGetInstructionOpcode(i)) {
+  case LLVMBitCast:
+    return true;
+  case LLVMZExt:
+    return LLVMGetIntTypeWidth(from) == 32;
+  case LLVMTrunc:
+    return LLVMGetIntTypeWidth(type) == 32;
+  case LLVMShl:
+  case LLVMLShr:
+    return LLVMIsAConstantInt(second) && LLVMConstIntGetZExtValue(second) == 32;
+  case LLVMAnd:
+    return LLVMIsAConstantInt(second) || LLVMIsAConstantInt(LLVMGetOperand(i, 0));
+  default: /* or: of words that were cut out */
+    return true;
+  }
+}
+
 /* Marks what the instruction makes active. True: something new. */
 static bool spread(differentiation *d, LLVMValueRef i) {
   LLVMValueRef local;
@@ -127,10 +138,18 @@ static bool spread(differentiation *d, LLVMValueRef i) {
   case LLVMFreeze:
   case LLVMExtractValue:
   case LLVMInsertValue:
-    return is_real(LLVMTypeOf(i)) && has_active_operand(d, i) && activate(d, i, NULL);
+    return !is_pointer(i) && has_active_operand(d, i) && activate(d, i, NULL);
+  case LLVMBitCast:
+  case LLVMZExt:
+  case LLVMTrunc:
+  case LLVMShl:
+  case LLVMLShr:
+  case LLVMAnd:
+  case LLVMOr:
+    return has_active_operand(d, i) && moves_words(i) && activate(d, i, NULL);
   case LLVMLoad:
     local = local_of(LLVMGetOperand(i, 0));
-    return local && is_real(LLVMTypeOf(i)) && is_active(d, local) && activate(d, i, NULL);
+    return local && is_active(d, local) && activate(d, i, NULL);
   case LLVMStore:
     local = local_of(LLVMGetOperand(i, 1));
     return local && is_active(d, LLVMGetOperand(i, 0)) && activate(d, local, NULL);
@@ -139,7 +158,7 @@ static bool spread(differentiation *d, LLVMValueRef i) {
       LLVMValueRef to = local_of(LLVMGetOperand(i, 0)), from = local_of(LLVMGetOperand(i, 1));
       return to && from && is_active(d, from) && activate(d, to, NULL);
     }
-    return is_real(LLVMTypeOf(i)) && flyi_math_has_slope(callee_name(i)) && has_active_operand(d, i) &&
+    return flyi_math_has_slope(callee_name(i)) && has_active_operand(d, i) &&
            activate(d, i, NULL);
   default:
     return false;
@@ -219,6 +238,19 @@ static LLVMValueRef load_tangent(const differentiation *d, LLVMValueRef i) {
   return copy;
 }
 
+/* x & mask: the words that are kept whole. */
+static LLVMValueRef mask_tangent(const differentiation *d, LLVMValueRef i, LLVMValueRef dx, LLVMValueRef dy) {
+  LLVMTypeRef type = LLVMTypeOf(i);
+  uint64_t mask = LLVMConstIntGetZExtValue(LLVMGetOperand(i, dx ? 1 : 0)), low = UINT32_MAX, high = low << 32, kept = 0;
+  if ((mask & low) == low) kept |= low;
+  if ((mask & high) == high && LLVMGetIntTypeWidth(type) == 64) kept |= high;
+  return LLVMBuildAnd(d->builder, dx ? dx : dy, LLVMConstInt(type, kept, false), "");
+}
+
+static LLVMValueRef shift_tangent(const differentiation *d, LLVMValueRef i, LLVMValueRef dx) {
+  return LLVMBuildBinOp(d->builder, LLVMGetInstructionOpcode(i), dx, LLVMGetOperand(i, 1), "");
+}
+
 /* The tangent of an active instruction, at the builder's place. */
 static LLVMValueRef build_tangent(const differentiation *d, LLVMValueRef i) {
   LLVMBuilderRef b = d->builder;
@@ -239,9 +271,14 @@ static LLVMValueRef build_tangent(const differentiation *d, LLVMValueRef i) {
     return LLVMBuildPhi(b, LLVMTypeOf(i), "");
   case LLVMLoad:
     return load_tangent(d, i);
+  case LLVMAnd:
+    return mask_tangent(d, i, dx, dy);
+  case LLVMShl:
+  case LLVMLShr:
+    return shift_tangent(d, i, dx);
   case LLVMCall:
     return flyi_math_slope(b, i, dx, dy);
-  default: /* fneg, conversions between float and double, freeze, parts of structs */
+  default: /* fneg, conversions between float and double, freeze, parts of structs, words that are moved */
     return same_on_tangents(d, i, 0);
   }
 }

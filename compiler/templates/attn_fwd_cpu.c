@@ -18,21 +18,25 @@
  * exactly 0; where that would meet an infinity or NaN of V, the values are added pair by pair instead. A NaN or an
  * infinite maximum that a query sees gives NaN; scores of -infinity count as masked.
  *
- * With a score modifier, the scores of a whole block come first, in natural units; the modifier changes them in place,
- * and the softmax takes them from there. */
+ * With a score modifier, the scores of a few rows of a block come first, in natural units; the modifier changes them in
+ * place, and the softmax takes them from there. */
 #if defined __AVX2__ && !defined __AVX512F__
 #define COLS 3 /* 12 sums, 3 vectors of keys and a query: all of its 16 registers */
 #endif
 #include "block.h"
 
 enum { QUERIES = FLYI_ITEM_QUERIES, DEPTH = 4 /* dim is rounded up to this */ };
+/* Queries that meet a score modifier at a time: few, so that its work overlaps with the products of others. */
+#ifndef SCORED_ROWS
+#define SCORED_ROWS 32
+#endif
 
 typedef struct work {
   vf sum[QUERIES];        /* of a row's probabilities, by lane */
   float neg_max[QUERIES]; /* minus the row's maximum; 0 until it is known */
   float p[ROWS * BLOCK] __attribute__((aligned(64)));
   uint64_t bits[BLOCK];                   /* of the block of pairs in work */
-  float scores[BLOCK * BLOCK] __attribute__((aligned(64))); /* of a block that meets a modifier */
+  float scores[SCORED_ROWS * BLOCK] __attribute__((aligned(64))); /* of queries that meet a modifier */
   uint8_t begun[QUERIES / ROWS];          /* a bit for each row whose maximum is known */
   float q[] __attribute__((aligned(64))); /* [QUERIES / ROWS][depth][ROWS], scaled; then o [QUERIES][width] */
 } work;
@@ -315,54 +319,59 @@ SEPARATE void partial_block(work *w, shape s, tile t, int first_row, int last_ro
 
 /* ---- blocks whose scores meet a modifier ----------------------------------------------------------------------- */
 
-/* What ROWS queries see of a block. */
+/* The keys [first, last) that some of ROWS queries see; last 0: none. */
 typedef struct seen {
-  int first, last; /* keys; last 0: none */
-  bool all;
+  int first, last;
 } seen;
 
 INLINE seen seen_by(const uint64_t *bits, int rows) {
-  uint64_t some = 0, all = ~0ull;
-  for (int r = 0; r < rows; r++) some |= bits[r], all &= bits[r];
-  if (!some) return (seen){0, 0, false};
-  return (seen){__builtin_ctzll(some), BLOCK - __builtin_clzll(some), all == ~0ull};
+  uint64_t some = 0;
+  for (int r = 0; r < rows; r++) some |= bits[r];
+  return some ? (seen){__builtin_ctzll(some), BLOCK - __builtin_clzll(some)} : (seen){0, 0};
 }
 
 /* Where V holds an infinity or a NaN: pairs whose modified score is -infinity are not seen. */
-RARE void drop_hidden(work *w) {
-  for (int r = 0; r < BLOCK; r++)
+RARE void drop_hidden(const float *scores, uint64_t *bits, int rows) {
+  for (int r = 0; r < rows; r++)
     for (int key = 0; key < BLOCK; key += W) {
-      uint64_t hidden = lanes(load(w->scores + r * BLOCK + key) == (vf)-__builtin_inff());
-      w->bits[r] &= ~(hidden << key);
+      uint64_t hidden = lanes(load(scores + r * BLOCK + key) == (vf)-__builtin_inff());
+      bits[r] &= ~(hidden << key);
     }
+}
+
+/* `rows` queries, SCORED_ROWS at most, whose first one is r0 of the call and row `first` of w->bits. */
+INLINE void scored_rows(const flyi_forward_cpu *c, work *w, const shape *s, const tile *t, int r0, int first, int rows,
+                        int key0, bool whole) {
+  uint64_t *bits = w->bits + first;
+  seen keys[SCORED_ROWS / ROWS];
+  for (int i = 0; i * ROWS < rows; i++) {
+    keys[i] = seen_by(bits + i * ROWS, min(ROWS, rows - i * ROWS));
+    source to = {WRITTEN, w->scores + i * ROWS * BLOCK};
+    score_keys(w, s, r0 + i * ROWS, t->k, to, keys[i].first / W, (keys[i].last + W - 1) / W, NULL);
+  }
+  c->score(c->score_args, c->b, c->h, c->q0 + r0, key0, rows, whole ? NULL : bits, w->scores);
+  if (t->special) drop_hidden(w->scores, bits, rows);
+  for (int i = 0; i * ROWS < rows; i++) {
+    source from = {READ, w->scores + i * ROWS * BLOCK};
+    int row = r0 + i * ROWS, low = keys[i].first, high = keys[i].last;
+    fetch_next(t, s, row);
+    if (!high) continue;
+    if (whole)
+      score_keys(w, s, row, t->k, from, 0, BLOCK / W, NULL);
+    else
+      score_keys(w, s, row, t->k, from, low / W, (high + W - 1) / W, bits + i * ROWS);
+    if (t->special)
+      add_visible_values(w, s, row, t->v, t->v_stride, bits + i * ROWS);
+    else
+      add_values(w, s, row, t->v, t->v_stride, low, high);
+  }
 }
 
 /* Up to 64 queries against a block of keys; w->bits says who sees what, none behind last_row. */
 SEPARATE void scored_block(const flyi_forward_cpu *c, work *w, shape s, tile t, int first_row, int last_row, int key0,
                            bool whole) {
-  int rows = last_row - first_row;
-  for (int r0 = 0; r0 < rows; r0 += ROWS) {
-    seen keys = seen_by(w->bits + r0, min(ROWS, rows - r0));
-    source to = {WRITTEN, w->scores + r0 * BLOCK};
-    score_keys(w, &s, first_row + r0, t.k, to, keys.first / W, (keys.last + W - 1) / W, NULL);
-  }
-  c->score(c->score_args, c->b, c->h, c->q0 + first_row, key0, rows, whole ? NULL : w->bits, w->scores);
-  if (t.special) drop_hidden(w);
-  for (int r0 = 0; r0 < rows; r0 += ROWS) {
-    const uint64_t *bits = w->bits + r0;
-    source from = {READ, w->scores + r0 * BLOCK};
-    seen keys = seen_by(bits, min(ROWS, rows - r0));
-    fetch_next(&t, &s, first_row + r0);
-    if (!keys.last) continue;
-    if (keys.all)
-      score_keys(w, &s, first_row + r0, t.k, from, 0, BLOCK / W, NULL);
-    else
-      score_keys(w, &s, first_row + r0, t.k, from, keys.first / W, (keys.last + W - 1) / W, bits);
-    if (t.special && !keys.all)
-      add_visible_values(w, &s, first_row + r0, t.v, t.v_stride, bits);
-    else
-      add_values(w, &s, first_row + r0, t.v, t.v_stride, keys.first, keys.last);
-  }
+  for (int r0 = first_row; r0 < last_row; r0 += SCORED_ROWS)
+    scored_rows(c, w, &s, &t, r0, r0 - first_row, min(SCORED_ROWS, last_row - r0), key0, whole);
 }
 
 /* All queries against one block of keys. */

@@ -20,6 +20,8 @@ typedef bool bits16 __attribute__((ext_vector_type(LANES)));
 
 #ifdef FLYI_JOIN
 
+#include "tokens.h"
+
 #define WHOLE_VECTORS _Pragma("clang loop vectorize(enable) vectorize_width(LANES) interleave_count(1) unroll(disable)")
 
 /* Defined by divide.c. */
@@ -66,38 +68,3 @@ void fly_tile_bits(const flyi_mask_args *args, int32_t b, int32_t h, int32_t q0,
     bits[r] = word;
   }
 }
-
-#ifdef FLYI_JOIN
-
-/* What fly_len_..., fly_token_... in the mask become. */
-
-static inline int64_t clamp(int64_t x, int64_t count) { return x < 0 ? 0 : x >= count ? count - 1 : x; }
-
-int32_t flyi_len_q(const flyi_mask_args *a, int32_t b) {
-  int64_t e = clamp(b, a->batch);
-  return a->cu_q ? a->cu_q[e + 1] - a->cu_q[e] : (int32_t)a->len_q;
-}
-
-int32_t flyi_len_kv(const flyi_mask_args *a, int32_t b) {
-  int64_t e = clamp(b, a->batch);
-  return a->cu_kv ? a->cu_kv[e + 1] - a->cu_kv[e] : (int32_t)a->len_kv;
-}
-
-/* The token behind row `row` of (b, h): the row map's entry, counted from the start of the sequence. */
-static inline int32_t token(const flyi_mask_args *a, const int32_t *rows, int64_t stride_b, int64_t stride_h,
-                            const int32_t *cu, int32_t length, int32_t b, int32_t h, int64_t row) {
-  int64_t e = clamp(b, a->batch), start = cu ? cu[e] : 0;
-  if (length == 0) return 0;
-  return rows[e * stride_b + clamp(h, a->heads) * stride_h + start + clamp(row, length)] - (int32_t)start;
-}
-
-int32_t flyi_token_q(const flyi_mask_args *a, int32_t b, int32_t h, int32_t q) {
-  return token(a, a->q_rows, a->q_stride_b, a->q_stride_h, a->cu_q, flyi_len_q(a, b), b, h, q - a->q_offset) +
-         (int32_t)a->q_offset;
-}
-
-int32_t flyi_token_kv(const flyi_mask_args *a, int32_t b, int32_t h, int32_t kv) {
-  return token(a, a->kv_rows, a->kv_stride_b, a->kv_stride_h, a->cu_kv, flyi_len_kv(a, b), b, h, kv);
-}
-
-#endif

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "launch.h"
+#include "tokens.h"
 
 /* Pairs that the inner loop takes: one vector of any of the vector units, or a few. */
 enum { LANES = 16 };

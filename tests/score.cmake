@@ -1,0 +1,34 @@
+# Score modifiers: their mathematics, their derivatives, the library, the kernels.
+set(SCORE_MATH ${PROJECT_SOURCE_DIR}/compiler/templates/score_math.c)
+set(SCORE_MATH_FLAGS -std=gnu17 -O2 -fPIC -shared -fno-math-errno)
+add_custom_command(OUTPUT score_math_plain.so score_math_fused.so
+  COMMAND ${FLYMASK_CLANG} ${SCORE_MATH_FLAGS} -ffp-contract=off ${SCORE_MATH} -o score_math_plain.so
+  COMMAND ${FLYMASK_CLANG} ${SCORE_MATH_FLAGS} -ffp-contract=fast -march=x86-64-v3 ${SCORE_MATH} -o score_math_fused.so
+  DEPENDS ${SCORE_MATH} VERBATIM COMMENT "Functions of score modifiers, natively")
+add_custom_target(score_math_native DEPENDS score_math_plain.so score_math_fused.so)
+flymask_test(score_math)
+add_dependencies(test_score_math score_math_native)
+add_test(NAME score_math_exhaustive COMMAND test_score_math)
+set_tests_properties(score_math_exhaustive PROPERTIES LABELS nightly TIMEOUT 3600
+  ENVIRONMENT "FLYMASK_EXHAUSTIVE=1;CK_RUN_CASE=math;CK_DEFAULT_TIMEOUT=3600")
+
+# Modifiers as ordinary C; those of the tests also with double in the place of float, to be differentiated by differences.
+file(GLOB SCORES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/scores/*.c)
+file(GLOB TEST_SCORES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/scores/*.c)
+foreach(source IN LISTS SCORES TEST_SCORES)
+  get_filename_component(name ${source} NAME_WE)
+  add_library(native_score_${name} MODULE ${source})
+  set_target_properties(native_score_${name} PROPERTIES PREFIX "" C_VISIBILITY_PRESET default)
+  target_compile_options(native_score_${name} PRIVATE -fwrapv -O1)
+  target_include_directories(native_score_${name} PRIVATE ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(native_score_${name} PRIVATE m)
+  add_dependencies(test_support native_score_${name})
+endforeach()
+foreach(source IN LISTS TEST_SCORES)
+  get_filename_component(name ${source} NAME_WE)
+  target_compile_options(native_score_${name} PRIVATE -include ${CMAKE_CURRENT_SOURCE_DIR}/scores/in_double.h -Wno-pedantic)
+endforeach()
+
+flymask_test(score)
+flymask_test(score_library)
+flymask_test(score_attention SECONDS 600)

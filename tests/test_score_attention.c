@@ -1,0 +1,418 @@
+/* Attention with score modifiers and sinks, forward and backward, against double precision: masks, types, dimensions,
+ * grouped heads, ragged batches, row maps; between guard pages; the same for any number of threads. */
+#include "backward_case.h"
+#include "oracle_score.h"
+#include "score_case.h"
+
+/* ---- modifiers, as sources and as formulas in double precision --------------------------------------------------- */
+
+static double formula_alibi(void *context, double s, int b, int h, int q, int kv) {
+  (void)context, (void)b;
+  return s - 0.0625 * (h + 1) * fabs((double)q - kv);
+}
+
+static double formula_softcap(void *context, double s, int b, int h, int q, int kv) {
+  (void)context, (void)b, (void)h, (void)q, (void)kv;
+  return 1.5 * tanh(s / 1.5);
+}
+
+/* Garbage where the causal mask hides; a wave elsewhere. */
+static double formula_wave(void *context, double s, int b, int h, int q, int kv) {
+  (void)context, (void)h;
+  return kv > q ? NAN : 1.25 * s + 0.5 * sin(s + b);
+}
+
+/* Every fifth diagonal is hidden by the modifier. */
+static double formula_holes(void *context, double s, int b, int h, int q, int kv) {
+  (void)context, (void)b, (void)h;
+  return (q - kv) % 5 == 2 ? -INFINITY : s * s * 0.3 - s;
+}
+
+/* By tokens: context is the call. */
+static double formula_tokens(void *context, double s, int b, int h, int q, int kv) {
+  const fly_attention *c = context;
+  const fly_geometry *g = &c->geometry;
+  int start_q = g->cu_seqlens_q ? g->cu_seqlens_q[b] : 0, start_kv = g->cu_seqlens_kv ? g->cu_seqlens_kv[b] : 0;
+  int row_q = q - (int)g->q_offset + start_q, row_kv = kv + start_kv;
+  const fly_row_map *mq = &g->q_rows, *mk = &g->kv_rows;
+  int tq = mq->rows ? mq->rows[b * mq->stride_batch + h * mq->stride_head + row_q] - start_q + (int)g->q_offset : q;
+  int tk = mk->rows ? mk->rows[b * mk->stride_batch + h * mk->stride_head + row_kv] - start_kv : kv;
+  return s * (1 + 0.01 * (tq % 13)) + 0.02 * (tk % 29);
+}
+
+/* A loop that the data ends. */
+static double formula_loop(void *context, double s, int b, int h, int q, int kv) {
+  (void)context, (void)b, (void)h;
+  double sum = s;
+  for (int i = 0; i < (q + kv) % 4; i++) sum = 0.5 * sum + 0.25 * s * s;
+  return sum;
+}
+
+static const struct {
+  const char *body;
+  oracle_modifier *formula;
+} modifiers[] = {
+    {"return s - 0.0625f * (float)(h + 1) * (float)fly_abs(q - kv);", formula_alibi},
+    {"return 1.5f * tanhf(s / 1.5f);", formula_softcap},
+    {"return kv > q ? NAN : 1.25f * s + 0.5f * sinf(s + (float)b);", formula_wave},
+    {"return (q - kv) % 5 == 2 ? -INFINITY : s * s * 0.3f - s;", formula_holes},
+    {"return s * (1 + 0.01f * (float)(fly_token_q(b, h, q) % 13)) + 0.02f * (float)(fly_token_kv(b, h, kv) % 29);",
+     formula_tokens},
+    {"float sum = s;\n  for (int i = 0; i < (q + kv) % 4; i++) sum = 0.5f * sum + 0.25f * s * s;\n  return sum;",
+     formula_loop},
+};
+enum { MODIFIERS = sizeof modifiers / sizeof *modifiers, WAVE = 2, NONE = -1 };
+
+static fly_score *compile(int which, const char *target) {
+  char source[512];
+  fly_error error = {0};
+  fly_score *score = NULL;
+  fly_compile_options options = {FLY_INIT(fly_compile_options), .target = target};
+  snprintf(source, sizeof source,
+           "#include <flymask/score.h>\nfloat score(float s, int b, int h, int q, int kv) {\n  %s\n}\n",
+           modifiers[which].body);
+  ck_fly_ok(fly_score_compile(source, "modifier.c", &options, &score, &error), error);
+  return score;
+}
+
+/* ---- one case ---------------------------------------------------------------------------------------------------- */
+
+typedef struct scored_case {
+  backward_case t;
+  fly_score *score;
+  fly_bound *bound;
+  fly_kernel *kernel;
+  float *sink, *d_sink; /* in guarded memory */
+  oracle_scored oracle;
+} scored_case;
+
+static void set_up(scored_case *s, const backward_spec *spec, oracle_predicate *see, void *context, int modifier,
+                   bool sink) {
+  fly_error error = {0};
+  memset(s, 0, sizeof *s);
+  backward_init(&s->t, spec, see, context);
+  fly_attention *c = &s->t.base.call;
+  int64_t heads = c->geometry.heads;
+  if (modifier >= 0) {
+    s->score = compile(modifier, spec->call.target);
+    ck_fly_ok(fly_score_bind(s->score, NULL, 0, &s->bound, &error), error);
+    fly_kernel_desc desc = c->kernel->desc;
+    desc.target = spec->call.target, desc.score = s->score;
+    ck_fly_ok(fly_kernel_create(fly_kernel_mask(c->kernel), &desc, &s->kernel, &error), error);
+    c->kernel = s->kernel, c->score = s->bound;
+  }
+  if (sink) {
+    s->sink = guard_alloc((size_t)heads * 4, 4, 0), s->d_sink = guard_alloc((size_t)heads * 4, 4, 1);
+    for (int64_t h = 0; h < heads; h++) s->sink[h] = (float)(h % 3) * 1.5f - 1, s->d_sink[h] = -77;
+    c->sink = fly_tensor_dense(s->sink, FLY_F32, 1, heads, 1, 1);
+    c->d_sink = fly_tensor_dense(s->d_sink, FLY_F32, 1, heads, 1, 1);
+  }
+  s->oracle = (oracle_scored){c, see, context, modifier >= 0 ? modifiers[modifier].formula : NULL, c};
+}
+
+static void tear_down(scored_case *s) {
+  fly_kernel_release(&s->kernel);
+  fly_bound_release(&s->bound);
+  fly_score_release(&s->score);
+  if (s->sink) guard_free(s->sink), guard_free(s->d_sink);
+  backward_free(&s->t);
+}
+
+static void run_case(const backward_spec *spec, oracle_predicate *see, void *context, int modifier, bool sink) {
+  scored_case s;
+  char what[256];
+  fly_error error = {0};
+  set_up(&s, spec, see, context, modifier, sink);
+  const call_spec *c = &s.t.base.spec;
+  snprintf(what, sizeof what, "modifier %d%s, %s %s D %d DV %d batch %d heads %d/%d lengths %d, %d rows %d %d %d",
+           modifier, sink ? " sink" : "", c->target ? c->target : "default", fly_type_name(c->type), c->dim,
+           c->value_dim, (int)c->batch, (int)c->heads, (int)c->kv_heads, (int)c->len_q, (int)c->len_kv, c->q_rows,
+           c->kv_rows, c->out_rows);
+  ck_fly_ok(fly_attention_forward(&s.t.base.call, &error), error);
+  oracle_scored_check(&s.oracle, what);
+  oracle_scored_forward(&s.oracle);
+  backward_run(&s.t);
+  oracle_scored_check_backward(&s.oracle, what);
+  tear_down(&s);
+}
+
+/* ---- promises ---------------------------------------------------------------------------------------------------- */
+
+static const fly_type types[] = {FLY_F32, FLY_F16, FLY_BF16};
+static int window[2] = {20, 9}, wide[2] = {100, 70}, half = 128;
+
+static const struct {
+  oracle_predicate *see;
+  void *context;
+} masks[] = {{see_causal, NULL}, {see_all, NULL}, {see_window, window}, {see_window, wide}, {see_random, &half},
+             {see_none, NULL}};
+enum { MASKS = sizeof masks / sizeof *masks };
+
+START_TEST(any_mask_and_modifier) {
+  CALL_FOR_TARGETS(target)
+  for (int m = 0; m < MASKS; m++) {
+    if (_i == WAVE && m > 0) break; /* garbage behind the query: causal alone */
+    backward_spec s = {.call = {.dim = 24,
+                                .value_dim = 40,
+                                .target = target,
+                                .type = types[(_i + m) % 3],
+                                .heads = 2,
+                                .len_q = 150,
+                                .len_kv = 190,
+                                .q_offset = 30},
+                       .d_lse = m % 2 == 0};
+    run_case(&s, masks[m].see, masks[m].context, _i, m % 2);
+  }
+}
+END_TEST
+
+START_TEST(any_length_and_dimension) {
+  static const int lengths[] = {1, 63, 64, 65, 129, 200, 300};
+  static const int dims[] = {1, 8, 17, 64, 96, 128, 256};
+  for (int j = 0; j < 7; j++) {
+    backward_spec s = {.call = {.dim = dims[(_i + j) % 7],
+                                .value_dim = dims[(_i + 2 * j + 1) % 7],
+                                .len_q = lengths[_i],
+                                .len_kv = lengths[j],
+                                .seed = j}};
+    run_case(&s, masks[j % 3].see, masks[j % 3].context, j % 2 ? 1 : 0, j % 3 == 0);
+  }
+}
+END_TEST
+
+START_TEST(grouped_heads_ragged_batches_row_maps) {
+  static const int32_t cu_q[] = {0, 70, 70, 200}, cu_kv[] = {0, 80, 90, 260};
+  for (int m = 0; m < MODIFIERS; m++) {
+    if (m == WAVE) continue;
+    backward_spec grouped = {.call = {.dim = 16,
+                                      .batch = 2,
+                                      .heads = 6,
+                                      .kv_heads = 2,
+                                      .len_q = 90,
+                                      .len_kv = 140,
+                                      .q_offset = 50,
+                                      .layout = m % LAYOUTS,
+                                      .q_rows = 1 + m % 2,
+                                      .kv_rows = 1 + m % 3,
+                                      .out_rows = m % 2 ? 2 : 0},
+                             .d_lse = true};
+    run_case(&grouped, see_window, wide, m, true);
+    backward_spec ragged = {.call = {.dim = 32, .batch = 3, .heads = 2, .cu_q = cu_q, .cu_kv = cu_kv, .q_rows = m % 2}};
+    run_case(&ragged, see_causal, NULL, m, m % 2);
+  }
+}
+END_TEST
+
+START_TEST(sinks_without_a_modifier) {
+  CALL_FOR_TARGETS(target)
+  for (int m = 0; m < MASKS; m++) {
+    backward_spec s = {.call = {.dim = 16,
+                                .target = target,
+                                .type = types[_i],
+                                .batch = 2,
+                                .heads = 4,
+                                .kv_heads = 2,
+                                .len_q = 100,
+                                .len_kv = 130},
+                       .d_lse = m % 2 == 0};
+    run_case(&s, masks[m].see, masks[m].context, NONE, true);
+  }
+}
+END_TEST
+
+/* A sink far above or below the scores, and none at all. */
+START_TEST(sinks_of_any_size) {
+  static const float sinks[] = {-INFINITY, -1e4f, -90, 0, 90, 1e4f};
+  backward_spec spec = {.call = {.dim = 16, .heads = 6, .len_q = 70, .len_kv = 70}, .d_lse = true};
+  for (int m = 0; m < 2; m++) {
+    scored_case s;
+    fly_error error = {0};
+    set_up(&s, &spec, m ? see_none : see_causal, NULL, NONE, true);
+    memcpy(s.sink, sinks, sizeof sinks);
+    ck_fly_ok(fly_attention_forward(&s.t.base.call, &error), error);
+    oracle_scored_check(&s.oracle, "sinks of any size");
+    for (int h = 0; h < 6 && m; h++) ck_assert(oracle_get(&s.t.base.call.lse, 0, h, 3, 0) == sinks[h]);
+    oracle_scored_forward(&s.oracle);
+    backward_run(&s.t);
+    oracle_scored_check_backward(&s.oracle, "sinks of any size");
+    tear_down(&s);
+  }
+}
+END_TEST
+
+START_TEST(sink_gradients_alone_and_added) {
+  backward_spec spec = {.call = {.dim = 16, .heads = 3, .len_q = 130, .len_kv = 130},
+                        .no_d_q = true,
+                        .no_d_k = true,
+                        .no_d_v = true};
+  scored_case s;
+  float once[3];
+  set_up(&s, &spec, see_causal, NULL, 1, true);
+  oracle_scored_forward(&s.oracle);
+  backward_run(&s.t);
+  oracle_scored_check_backward(&s.oracle, "d_sink alone");
+  memcpy(once, s.d_sink, sizeof once);
+  s.t.base.call.add_gradients = true;
+  backward_run(&s.t);
+  for (int h = 0; h < 3; h++) ck_assert(fabsf(s.d_sink[h] - 2 * once[h]) <= 1e-6f * fabsf(once[h]));
+  tear_down(&s);
+}
+END_TEST
+
+START_TEST(any_number_of_threads_gives_the_same_bits) {
+  backward_spec spec = {.call = {.dim = 32, .batch = 2, .heads = 4, .kv_heads = 2, .len_q = 400, .len_kv = 400},
+                        .d_lse = true};
+  uint64_t first = 0;
+  float sinks[4];
+  for (int threads = 1; threads <= 4; threads++) {
+    scored_case s;
+    fly_error error = {0};
+    spec.call.threads = threads;
+    set_up(&s, &spec, see_window, wide, 1, true);
+    ck_fly_ok(fly_attention_forward(&s.t.base.call, &error), error);
+    backward_run(&s.t);
+    uint64_t digest = backward_digest(&s.t);
+    if (threads == 1) first = digest, memcpy(sinks, s.d_sink, sizeof sinks);
+    ck_assert_msg(digest == first && memcmp(sinks, s.d_sink, sizeof sinks) == 0, "%d threads", threads);
+    tear_down(&s);
+  }
+}
+END_TEST
+
+/* A NaN that a query sees gives NaN; what others see is not touched. */
+START_TEST(nan_reaches_who_sees_it) {
+  static const char source[] = "#include <flymask/score.h>\n"
+                               "float score(float s, int b, int h, int q, int kv) {\n"
+                               "  return kv == 40 && q != 77 ? NAN : kv == 41 ? INFINITY : s;\n"
+                               "}\n";
+  backward_spec spec = {.call = {.dim = 16, .len_q = 150, .len_kv = 150}};
+  CALL_FOR_TARGETS(target) {
+    scored_case s;
+    fly_error error = {0};
+    fly_compile_options options = {FLY_INIT(fly_compile_options), .target = target, .cache = ""};
+    spec.call.target = target;
+    set_up(&s, &spec, see_window, window, NONE, false);
+    fly_attention *c = &s.t.base.call;
+    fly_kernel_desc desc = c->kernel->desc;
+    ck_fly_ok(fly_score_compile(source, "nan.c", &options, &s.score, &error), error);
+    ck_fly_ok(fly_score_bind(s.score, NULL, 0, &s.bound, &error), error);
+    desc.target = target, desc.score = s.score;
+    ck_fly_ok(fly_kernel_create(fly_kernel_mask(c->kernel), &desc, &s.kernel, &error), error);
+    c->kernel = s.kernel, c->score = s.bound;
+    ck_fly_ok(fly_attention_forward(c, &error), error);
+    for (int q = 0; q < 150; q++) {
+      bool sees = see_window(window, 0, 0, q, 40) || see_window(window, 0, 0, q, 41);
+      ck_assert_msg(isnan(oracle_get(&c->out, 0, 0, q, 5)) == sees, "%s: row %d", target, q);
+    }
+    tear_down(&s);
+  }
+}
+END_TEST
+
+/* -infinity from the modifier hides a pair even where V holds an infinity. */
+START_TEST(what_a_modifier_hides_stays_hidden) {
+  for (int m = 0; m < 2; m++) {
+    backward_spec spec = {.call = {.dim = 16, .len_q = 140, .len_kv = 200}};
+    scored_case s;
+    fly_error error = {0};
+    set_up(&s, &spec, m ? see_all : see_causal, NULL, 3, false);
+    fly_attention *c = &s.t.base.call;
+    for (int d = 0; d < 16; d++) oracle_set(&c->v, 0, 0, 30, d, INFINITY);
+    ck_fly_ok(fly_attention_forward(c, &error), error);
+    for (int q = 0; q < 140; q++) {
+      bool sees = (m || q >= 30) && (q - 30) % 5 != 2;
+      ck_assert_msg(!isfinite(oracle_get(&c->out, 0, 0, q, 3)) == sees, "row %d", q);
+    }
+    tear_down(&s);
+  }
+}
+END_TEST
+
+START_TEST(huge_scores_in_bf16_stay_finite) { /* a public report: causal, 1,025 tokens, a large modifier */
+  backward_spec spec = {.call = {.type = FLY_BF16, .dim = 16, .len_q = 1025, .len_kv = 1025, .amplitude = 300}};
+  scored_case s;
+  fly_error error = {0};
+  set_up(&s, &spec, see_causal, NULL, 3, false);
+  fly_attention *c = &s.t.base.call;
+  ck_fly_ok(fly_attention_forward(c, &error), error);
+  backward_run(&s.t);
+  for (int q = 0; q < 1025; q++)
+    for (int d = 0; d < 16; d++)
+      ck_assert(isfinite(oracle_get(&c->out, 0, 0, q, d)) && isfinite(oracle_get(&c->d_q, 0, 0, q, d)) &&
+                isfinite(oracle_get(&c->d_k, 0, 0, q, d)) && isfinite(oracle_get(&c->d_v, 0, 0, q, d)));
+  tear_down(&s);
+}
+END_TEST
+
+/* ---- wrong calls ------------------------------------------------------------------------------------------------- */
+
+START_TEST(wrong_calls_are_refused) {
+  backward_spec spec = {.call = {.dim = 16, .heads = 2, .len_q = 70, .len_kv = 70}};
+  scored_case s, other;
+  fly_error error = {0};
+  set_up(&s, &spec, see_causal, NULL, 1, true);
+  set_up(&other, &spec, see_causal, NULL, 0, false);
+  fly_attention good = s.t.base.call, c;
+#define REFUSED(text, ...)                                                        \
+  c = good;                                                                       \
+  __VA_ARGS__;                                                                    \
+  ck_assert_int_eq(fly_attention_forward(&c, &error), FLY_ERROR_ARGUMENT);        \
+  ck_assert_msg(strstr(error.message, text), "%s", error.message);                \
+  ck_assert_int_eq(fly_attention_backward(&c, &error), FLY_ERROR_ARGUMENT)
+  REFUSED("score is NULL, but the kernel has the score modifier", c.score = NULL);
+  REFUSED("score is of modifier.c", c.score = other.bound);
+  REFUSED("score is of handmade.c", c.score = good.bound);
+  REFUSED("score is given, but the kernel has no", c.kernel = s.t.base.made.kernel);
+  REFUSED("bound is of mask", c.bound = s.bound);
+  REFUSED("sink is [1, 1, 1, 1]", c.sink.shape[1] = 1);
+  REFUSED("sink.type is f16", c.sink.type = FLY_F16);
+  REFUSED("out and sink share memory", c.sink.data = c.out.data);
+#undef REFUSED
+  c = good, c.sink.data = NULL;
+  ck_assert_int_eq(fly_attention_backward(&c, &error), FLY_ERROR_ARGUMENT);
+  ck_assert_msg(strstr(error.message, "d_sink is given, but no sink"), "%s", error.message);
+  c = good, c.d_sink.data = c.d_v.data;
+  ck_assert_int_eq(fly_attention_backward(&c, &error), FLY_ERROR_ARGUMENT);
+  ck_assert_msg(strstr(error.message, "d_v and d_sink share memory"), "%s", error.message);
+  tear_down(&s), tear_down(&other);
+}
+END_TEST
+
+START_TEST(failing_allocations_are_errors) {
+  backward_spec spec = {.call = {.dim = 16, .heads = 2, .len_q = 70, .len_kv = 70}};
+  scored_case s;
+  set_up(&s, &spec, see_causal, NULL, 4, true);
+  for (int backward = 0; backward < 2; backward++)
+    for (long nth = 1, done = 0; !done; nth++) {
+      fly_error error = {0};
+      flyi_fail_allocation(nth);
+      fly_status status = backward ? fly_attention_backward(&s.t.base.call, &error)
+                                   : fly_attention_forward(&s.t.base.call, &error);
+      flyi_fail_allocation(0);
+      ck_assert(status == FLY_OK || status == FLY_ERROR_MEMORY);
+      done = status == FLY_OK;
+    }
+  tear_down(&s);
+}
+END_TEST
+
+static Suite *make_suite(void) {
+  Suite *suite = suite_create("score_attention");
+  TCase *tests = tcase_create("attention");
+  tcase_add_loop_test(tests, any_mask_and_modifier, 0, MODIFIERS);
+  tcase_add_loop_test(tests, any_length_and_dimension, 0, 7);
+  tcase_add_test(tests, grouped_heads_ragged_batches_row_maps);
+  tcase_add_loop_test(tests, sinks_without_a_modifier, 0, 3);
+  tcase_add_test(tests, sinks_of_any_size);
+  tcase_add_test(tests, sink_gradients_alone_and_added);
+  tcase_add_test(tests, any_number_of_threads_gives_the_same_bits);
+  tcase_add_test(tests, nan_reaches_who_sees_it);
+  tcase_add_test(tests, what_a_modifier_hides_stays_hidden);
+  tcase_add_test(tests, huge_scores_in_bf16_stay_finite);
+  tcase_add_test(tests, wrong_calls_are_refused);
+  tcase_add_test(tests, failing_allocations_are_errors);
+  suite_add_tcase(suite, tests);
+  return suite;
+}
+
+FLY_TEST_MAIN(make_suite)
