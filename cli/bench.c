@@ -32,7 +32,7 @@ static const char doc[] =
     "return, "
     "with a map at hand, and backward likewise. A visible pair counts 2 (D + DV) flops forward and 6 D + 4 DV "
     "backward. The peak is that of independent multiply-add chains in registers at the widest vectors, on as many "
-    "threads.\n"
+    "threads; for bf16, of its dot products where the machine has them.\n"
     "\n"
     "Examples:\n"
     "  flymask bench causal --lengths 8192 --head-dim 64 --dtype f32 --threads 1\n"
@@ -153,7 +153,7 @@ static fly_status measure_kernel(fly_status (*run)(const fly_attention *call, fl
     double start = now_ms();
     status = run(call, error);
     timing_add(time, now_ms() - start);
-    if (out->peak.count < peaks) timing_add(&out->peak, peak_measure(out->threads, 20));
+    if (out->peak.count < peaks) timing_add(&out->peak, peak_measure(call->q.type, out->threads, 20));
   }
   return status;
 }
@@ -229,7 +229,7 @@ static fly_status print_json(const arguments *args, const figures *f, fly_error 
   json_t *all = json_pack("{sf sf sf sf sI sf sf ss sf si}", "compile_cold_ms", timing_median(&f->cold),
                           "compile_cached_ms", timing_median(&f->cached), "map_ms", timing_median(&f->map),
                           "forward_ms", timing_median(&f->forward), "visible_pairs", (json_int_t)f->pairs, "gflops",
-                          rate, "peak_gflops", peak, "peak_kind", peak_kind(), "peak_ratio", peak > 0 ? rate / peak : 0,
+                          rate, "peak_gflops", peak, "peak_kind", peak_kind(args->type), "peak_ratio", peak > 0 ? rate / peak : 0,
                           "threads", f->threads);
   if (!args->backward) return report_json(all, error);
   json_t *more = json_pack("{sf sf sf}", "backward_ms", timing_median(&f->backward), "backward_gflops", backward,
@@ -251,7 +251,7 @@ static void print_text(const arguments *args, const figures *f) {
   report_line("visible pairs", "%s", grouped(f->pairs));
   report_line("rate", "%.1f GFLOP/s", rate);
   if (args->backward) report_line("rate, backward", "%.1f GFLOP/s", backward);
-  report_line("peak", "%.1f GFLOP/s (%s, %d thread%s)", peak, peak_kind(), f->threads, f->threads == 1 ? "" : "s");
+  report_line("peak", "%.1f GFLOP/s (%s, %d thread%s)", peak, peak_kind(args->type), f->threads, f->threads == 1 ? "" : "s");
   report_line("share of the peak", "%.2f", peak > 0 ? rate / peak : 0);
   if (args->backward) report_line("share, backward", "%.2f", peak > 0 ? backward / peak : 0);
 }

@@ -279,9 +279,9 @@ const char *grouped(int64_t value);
 /* ---- the machine's peak (peak.c, peak_cpu.c) --------------------------------------------------------------------- */
 
 /* What the peak is of: "f32 fma, 512-bit" for the widest vectors of this machine. */
-const char *peak_kind(void);
+const char *peak_kind(fly_type type);
 /* One measurement of about `ms` milliseconds on `threads` threads, in GFLOP/s. */
-double peak_measure(int threads, double ms);
+double peak_measure(fly_type type, int threads, double ms);
 
 /* ---- pictures (picture.c, font.c, tiles.c, panel.c) -------------------------------------------------------------- */
 

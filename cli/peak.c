@@ -11,6 +11,7 @@
 DECLARE_ISA(x86_64)
 DECLARE_ISA(x86_64_v3)
 DECLARE_ISA(x86_64_v4)
+DECLARE_ISA(x86_64_v4_bf16)
 
 typedef struct peak_isa {
   const char *target, *kind;
@@ -18,6 +19,8 @@ typedef struct peak_isa {
   double (*flops)(void);
 } peak_isa;
 
+static const peak_isa dots = {"x86-64-v4-bf16", "bf16 dot, 512-bit", cli_peak_x86_64_v4_bf16,
+                              cli_peak_flops_x86_64_v4_bf16};
 static const peak_isa isas[] = {
     {"x86-64-v4", "f32 fma, 512-bit", cli_peak_x86_64_v4, cli_peak_flops_x86_64_v4},
     {"x86-64-v3", "f32 fma, 256-bit", cli_peak_x86_64_v3, cli_peak_flops_x86_64_v3},
@@ -25,14 +28,19 @@ static const peak_isa isas[] = {
 };
 enum { ISA_COUNT = sizeof isas / sizeof *isas };
 
-static const peak_isa *widest(void) {
+/* What kernels for tensors of `type` multiply with. */
+static const peak_isa *widest(fly_type type) {
   const char *best = fly_cpu_targets()[0];
+  if (strcmp(best, dots.target) == 0) {
+    if (type == FLY_BF16) return &dots;
+    best = fly_cpu_targets()[1];
+  }
   for (int i = 0; i < ISA_COUNT; i++)
-    if (best && strcmp(isas[i].target, best) == 0) return &isas[i];
+    if (strcmp(isas[i].target, best) == 0) return &isas[i];
   return &isas[ISA_COUNT - 1];
 }
 
-const char *peak_kind(void) { return widest()->kind; }
+const char *peak_kind(fly_type type) { return widest(type)->kind; }
 
 /* All threads start together and run for about the same time; the rate is all their flops over the time of the
  * slowest. */
@@ -75,7 +83,7 @@ static int64_t rounds_for(const peak_isa *isa, double ms) {
   }
 }
 
-double peak_measure(int threads, double ms) {
-  const peak_isa *isa = widest();
+double peak_measure(fly_type type, int threads, double ms) {
+  const peak_isa *isa = widest(type);
   return measure_rounds(isa, threads, rounds_for(isa, ms));
 }

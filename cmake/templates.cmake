@@ -9,15 +9,25 @@ if(FLYMASK_SANITIZE AND CMAKE_C_COMPILER_ID STREQUAL Clang)
     -fno-omit-frame-pointer -g -O1)
 endif()
 
-# flymask_template_objects(OUT source [flags...]): one object for each ISA; a template names its symbols with FLYI_ISA.
+# flymask_template_objects(OUT source [BF16] [flags...]): one object for each ISA; a template names its symbols with FLYI_ISA.
+# BF16: one more, for bf16 tensors where AVX512-BF16 multiplies them (-DFLYI_DOTS).
 function(flymask_template_objects out source)
+  cmake_parse_arguments(PARSE_ARGV 2 arg BF16 "" "")
   set(objects)
-  foreach(isa IN LISTS FLYMASK_ISAS)
+  set(isas ${FLYMASK_ISAS})
+  if(arg_BF16)
+    list(APPEND isas x86-64-v4-bf16)
+  endif()
+  foreach(isa IN LISTS isas)
     string(REPLACE - _ suffix ${isa})
+    set(march -march=${isa})
+    if(isa STREQUAL x86-64-v4-bf16)
+      set(march -march=x86-64-v4 -mavx512bf16 -DFLYI_DOTS)
+    endif()
     get_filename_component(name ${source} NAME_WE)
     set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}_${suffix}.o)
     add_custom_command(OUTPUT ${object}
-      COMMAND ${FLYMASK_CLANG} ${FLYMASK_TEMPLATE_FLAGS} ${ARGN} -march=${isa} -DFLYI_ISA=${suffix} -MD -MF ${object}.d -c ${source} -o ${object}
+      COMMAND ${FLYMASK_CLANG} ${FLYMASK_TEMPLATE_FLAGS} ${arg_UNPARSED_ARGUMENTS} ${march} -DFLYI_ISA=${suffix} -MD -MF ${object}.d -c ${source} -o ${object}
       DEPENDS ${source} DEPFILE ${object}.d VERBATIM COMMENT "Template ${name} for ${isa}")
     set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
     list(APPEND objects ${object})

@@ -26,7 +26,7 @@ LLVMTargetMachineRef flyi_target_machine(flyi_isa isa, fly_error *error) {
     LLVMDisposeMessage(message);
     return NULL;
   }
-  LLVMTargetMachineRef machine = LLVMCreateTargetMachine(target, triple, flyi_isa_name(isa), "",
+  LLVMTargetMachineRef machine = LLVMCreateTargetMachine(target, triple, flyi_isa_name(flyi_isa_vectors(isa)), "",
                                                          LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelSmall);
   if (!machine) flyi_fail(error, FLY_ERROR_INTERNAL, "LLVM has no target machine for %s", flyi_isa_name(isa));
   return machine;

@@ -68,7 +68,7 @@ static fly_status plan(flyi_backward *b, const flyi_call *call, fly_error *error
   const fly_attention *c = &call->c;
   const fly_kernel_desc *d = &c->kernel->desc;
   fly_status status;
-  *b = (flyi_backward){.call = call, .map = c->map, .code = flyi_backward_code_of(c->kernel->isa)};
+  *b = (flyi_backward){.call = call, .map = c->map, .code = flyi_backward_code_of(c->kernel->isa, d->type)};
   int lanes = b->code->lanes;
   b->k_width = (d->head_dim + lanes - 1) / lanes * lanes, b->v_width = (d->value_dim + lanes - 1) / lanes * lanes;
   b->group_heads = flyi_group_heads(call);

@@ -161,6 +161,7 @@ static void take_queries(tile *t, int64_t head, int64_t block) {
         .keys = keys->count,
         .dim = c->kernel->desc.head_dim,
         .value_dim = c->kernel->desc.value_dim,
+        .scale = c->scale,
         .b = (int32_t)t->group.b,
         .h = (int32_t)x.h,
         .q0 = (int32_t)(x.row + c->geometry.q_offset),

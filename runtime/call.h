@@ -6,8 +6,9 @@
 
 /* ---- the builds of templates/attn_fwd_cpu.c (cpu.c) -------------------------------------------------------------- */
 
-extern const flyi_forward_code flyi_forward_x86_64, flyi_forward_x86_64_v3, flyi_forward_x86_64_v4;
-const flyi_forward_code *flyi_forward_code_of(flyi_isa isa);
+extern const flyi_forward_code flyi_forward_x86_64, flyi_forward_x86_64_v3, flyi_forward_x86_64_v4,
+    flyi_forward_x86_64_v4_bf16;
+const flyi_forward_code *flyi_forward_code_of(flyi_isa isa, fly_type type);
 
 /* ---- a checked call (check_call.c, check_tensors.c) -------------------------------------------------------------- */
 
@@ -132,7 +133,8 @@ int64_t flyi_schedule_runs(const flyi_schedule *s, int64_t b, int64_t h, int64_t
 
 /* ---- backward (backward.h), the builds of templates/attn_bwd_cpu.c (cpu.c) --------------------------------------- */
 
-extern const flyi_backward_code flyi_backward_x86_64, flyi_backward_x86_64_v3, flyi_backward_x86_64_v4;
-const flyi_backward_code *flyi_backward_code_of(flyi_isa isa);
+extern const flyi_backward_code flyi_backward_x86_64, flyi_backward_x86_64_v3, flyi_backward_x86_64_v4,
+    flyi_backward_x86_64_v4_bf16;
+const flyi_backward_code *flyi_backward_code_of(flyi_isa isa, fly_type type);
 
 #endif

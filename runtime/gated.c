@@ -13,7 +13,7 @@ extern const flyi_gate_code flyi_gate_x86_64, flyi_gate_x86_64_v3, flyi_gate_x86
 
 const flyi_gate_code *flyi_gate_code_of(flyi_isa isa) {
   static const flyi_gate_code *const all[] = {&flyi_gate_x86_64, &flyi_gate_x86_64_v3, &flyi_gate_x86_64_v4};
-  return all[isa];
+  return all[flyi_isa_vectors(isa)];
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */

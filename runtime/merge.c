@@ -16,7 +16,7 @@ extern const flyi_merge_code flyi_merge_x86_64, flyi_merge_x86_64_v3, flyi_merge
 
 static const flyi_merge_code *code_of(flyi_isa isa) {
   static const flyi_merge_code *const all[] = {&flyi_merge_x86_64, &flyi_merge_x86_64_v3, &flyi_merge_x86_64_v4};
-  return all[isa];
+  return all[flyi_isa_vectors(isa)];
 }
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */

@@ -11,7 +11,7 @@ extern const flyi_select_code flyi_select_x86_64, flyi_select_x86_64_v3, flyi_se
 
 static const flyi_select_code *code_of(flyi_isa isa) {
   static const flyi_select_code *const all[] = {&flyi_select_x86_64, &flyi_select_x86_64_v3, &flyi_select_x86_64_v4};
-  return all[isa];
+  return all[flyi_isa_vectors(isa)];
 }
 
 typedef struct gate {

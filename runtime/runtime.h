@@ -256,10 +256,11 @@ const flyi_plane *flyi_map_plane(const fly_map *map, fly_order order, int64_t b,
 /* ---- CPU targets (cpu.c) --------------------------------------------------------------------------------------------- */
 
 /* Vector levels of x86-64, best last. */
-typedef enum flyi_isa { FLYI_X86_64, FLYI_X86_64_V3, FLYI_X86_64_V4, FLYI_ISA_COUNT } flyi_isa;
+typedef enum flyi_isa { FLYI_X86_64, FLYI_X86_64_V3, FLYI_X86_64_V4, FLYI_X86_64_V4_BF16, FLYI_ISA_COUNT } flyi_isa;
 
 flyi_isa flyi_isa_best(void);                 /* of this machine; $FLYMASK_ISA may lower it ("x86-64", ...) */
 const char *flyi_isa_name(flyi_isa isa);
+flyi_isa flyi_isa_vectors(flyi_isa isa);      /* without bf16's own instructions: of code that has no use for them */
 /* NULL or "cpu": the best. FLY_ERROR_ARGUMENT: not a target, or $FLYMASK_ISA is none; FLY_ERROR_UNSUPPORTED: not on this
  * machine, or above $FLYMASK_ISA. */
 fly_status flyi_isa_parse(const char *target, flyi_isa *out, fly_error *error);

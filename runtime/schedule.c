@@ -39,7 +39,7 @@ void flyi_schedule_place(flyi_schedule *s, void *workspace) {
 void flyi_schedule_plan(flyi_schedule *s, const flyi_call *call) {
   const fly_attention *c = &call->c;
   const fly_kernel_desc *d = &c->kernel->desc;
-  *s = (flyi_schedule){.call = call, .code = flyi_forward_code_of(c->kernel->isa)};
+  *s = (flyi_schedule){.call = call, .code = flyi_forward_code_of(c->kernel->isa, d->type)};
   s->threads = (flyi_threads){c->threads, c->parallel_for, c->parallel_user};
   s->group_heads = flyi_group_heads(call);
   s->groups = c->geometry.batch * (c->geometry.heads / s->group_heads);
@@ -48,10 +48,11 @@ void flyi_schedule_plan(flyi_schedule *s, const flyi_call *call) {
   int64_t items = s->groups * s->group_heads * s->query_blocks;
   s->workers = flyi_worker_count(&s->threads, flyi_worth_sharing(call, d->head_dim + d->value_dim, items));
   s->threads.limit = s->workers; /* fixed for the call, whatever OpenMP's default becomes */
-  s->k_floats = round_up(d->head_dim, 4) * FLYI_BLOCK;
+  int64_t pair = s->code->pair;
+  s->k_floats = round_up((d->head_dim + pair - 1) / pair, 4) * FLYI_BLOCK;
   s->v_floats = flyi_in_place(&c->v, &c->geometry.kv_rows, s->code->lanes)
                     ? 0
-                    : round_up(d->value_dim, s->code->lanes) * FLYI_BLOCK;
+                    : round_up(d->value_dim, s->code->lanes) * (FLYI_BLOCK / pair);
   s->scratch_bytes = round_up(s->code->scratch_size(d->head_dim, d->value_dim), 64);
   int64_t group_bytes = s->key_blocks * (s->k_floats + s->v_floats) * 4, budget = (int64_t)s->workers * WORKER_BYTES;
   s->phase_groups = group_bytes ? budget / group_bytes : s->groups;

@@ -62,8 +62,9 @@ static void check_poison(const call_spec *spec, oracle_predicate *see, void *con
   call_init(&t, spec, see, context);
   fly_tensor *all[] = {&t.call.q, &t.call.k, &t.call.v}, *x = all[which];
   call_run(&t);
-  size_t bytes = t.call.out.stride[1] * sizeof(float); /* one batch entry, one head, dense f32 */
-  float *clean = malloc(bytes);
+  size_t row_bytes = t.call.out.stride[2] * fly_type_size(t.call.out.type); /* one batch entry, one head, dense */
+  size_t bytes = row_bytes * spec->len_q;
+  char *clean = malloc(bytes);
   memcpy(clean, t.call.out.data, bytes);
   call_reset(&t);
   for (int64_t d = 0; d < x->shape[3]; d++) oracle_set(x, 0, 0, row, d, value);
@@ -72,9 +73,9 @@ static void check_poison(const call_spec *spec, oracle_predicate *see, void *con
   for (int64_t q = 0; q < spec->len_q; q++) {
     bool touched = which == 0 ? q == row : see(context, 0, 0, (int)(q + spec->q_offset), (int)row);
     if (touched) continue;
-    const float *now = (const float *)t.call.out.data + q * t.call.out.stride[2];
-    ck_assert_msg(memcmp(now, clean + q * t.call.out.stride[2], t.call.out.shape[3] * sizeof(float)) == 0,
-                  "%s: row %d changed, and does not see row %d", what, (int)q, (int)row);
+    const char *now = (const char *)t.call.out.data + q * row_bytes;
+    ck_assert_msg(memcmp(now, clean + q * row_bytes, row_bytes) == 0, "%s: row %d changed, and does not see row %d",
+                  what, (int)q, (int)row);
   }
   free(clean);
   call_free(&t);
@@ -83,39 +84,44 @@ static void check_poison(const call_spec *spec, oracle_predicate *see, void *con
 START_TEST(nan_and_infinity_reach_only_who_sees_them) {
   static const char *const names[] = {"q", "k", "v"};
   const double values[] = {NAN, INFINITY, -INFINITY, payload_nan()};
+  static const fly_type types[] = {FLY_F32, FLY_BF16};
   int shares[] = {4, 60, 128, 250};
   CALL_FOR_TARGETS(target)
-  for (int which = 0; which < 3; which++)
-    for (int v = 0; v < 4; v++) {
-      if (which < 2 && (v == 1 || v == 2)) continue; /* of a sum of infinities of both signs: the next test */
-      char what[64];
-      snprintf(what, sizeof what, "%s has %g on %s", names[which], values[v], target);
-      call_spec s = {.dim = 20,
-                     .value_dim = _i % 2 ? 48 : 20,
-                     .target = target,
-                     .len_q = 130,
-                     .len_kv = 130,
-                     .amplitude = _i % 2 ? 200 : 1}; /* with maxima that must rise beside a NaN */
-      int64_t row = _i * 40 + 3;
-      check_poison(&s, see_causal, NULL, which, row, values[v], what);
-      check_poison(&s, see_window, window, which, row, values[v], what);
-      check_poison(&s, see_random, &shares[_i], which, row, values[v], what);
-    }
+  for (int type = 0; type < 2; type++)
+    for (int which = 0; which < 3; which++)
+      for (int v = 0; v < 4; v++) {
+        if (which < 2 && (v == 1 || v == 2)) continue; /* of a sum of infinities of both signs: the next test */
+        char what[64];
+        snprintf(what, sizeof what, "%s of %s has %g on %s", names[which], fly_type_name(types[type]), values[v],
+                 target);
+        call_spec s = {.type = types[type],
+                       .dim = 20,
+                       .value_dim = _i % 2 ? 48 : 20,
+                       .target = target,
+                       .len_q = 130,
+                       .len_kv = 130,
+                       .amplitude = _i % 2 ? 200 : 1}; /* with maxima that must rise beside a NaN */
+        int64_t row = _i * 40 + 3;
+        check_poison(&s, see_causal, NULL, which, row, values[v], what);
+        check_poison(&s, see_window, window, which, row, values[v], what);
+        check_poison(&s, see_random, &shares[_i], which, row, values[v], what);
+      }
 }
 END_TEST
 
 START_TEST(infinite_scores) { /* +infinity: NaN, as infinity - infinity; -infinity: as if masked */
   CALL_FOR_TARGETS(target)
-  for (int sign = -1; sign <= 1; sign += 2) {
-    call_case t;
-    call_spec s = {.dim = 4, .target = target, .len_q = 70, .len_kv = 100};
-    call_init(&t, &s, see_window, window);
-    for (int64_t r = 0; r < 70; r++) oracle_set(&t.call.q, 0, 0, r, 1, 1);
-    oracle_set(&t.call.k, 0, 0, 50, 1, sign * INFINITY);
-    call_run(&t);
-    oracle_check(&t.call, see_window, window, CALL_UNTOUCHED, sign < 0 ? "-infinity" : "+infinity");
-    call_free(&t);
-  }
+  for (int type = FLY_F32; type != FLY_TYPE_NONE; type = type == FLY_F32 ? FLY_BF16 : FLY_TYPE_NONE)
+    for (int sign = -1; sign <= 1; sign += 2) {
+      call_case t;
+      call_spec s = {.type = type, .dim = 4, .target = target, .len_q = 70, .len_kv = 100};
+      call_init(&t, &s, see_window, window);
+      for (int64_t r = 0; r < 70; r++) oracle_set(&t.call.q, 0, 0, r, 1, 1);
+      oracle_set(&t.call.k, 0, 0, 50, 1, sign * INFINITY);
+      call_run(&t);
+      oracle_check(&t.call, see_window, window, CALL_UNTOUCHED, sign < 0 ? "-infinity" : "+infinity");
+      call_free(&t);
+    }
 }
 END_TEST
 

@@ -87,41 +87,47 @@ static float payload_nan(void) {
 }
 
 static void put(const fly_tensor *t, int64_t h, int64_t row, int64_t d, float x) {
-  memcpy((float *)t->data + h * t->stride[1] + row * t->stride[2] + d, &x, sizeof x);
+  if (t->type != FLY_F32)
+    oracle_set(t, 0, h, row, d, x);
+  else
+    memcpy((float *)t->data + h * t->stride[1] + row * t->stride[2] + d, &x, sizeof x);
 }
 
 START_TEST(
     what_is_not_finite_reaches_only_what_sees_it) { /* in Q, K, V, dO, dLSE; inside partial tiles and full ones */
   const float values[] = {INFINITY, -INFINITY, NAN, payload_nan()};
   CALL_FOR_TARGETS(target)
-  for (int v = 0; v < 4; v++)
-    for (int m = 0; m < 3; m++) {
-      oracle_predicate *see = m == 0 ? see_causal : m == 1 ? see_window : see_random;
-      void *context = m == 1 ? (void *)window : &half;
-      for (int rows = 0; rows < 2; rows++) { /* in place and packed */
-        backward_case t;
-        char what[100];
-        backward_spec s = {.call = {.dim = 32,
-                                    .target = target,
-                                    .heads = 2,
-                                    .len_q = 100,
-                                    .len_kv = 110,
-                                    .q_rows = rows,
-                                    .kv_rows = rows,
-                                    .seed = v},
-                           .d_lse = true};
-        backward_init(&t, &s, see, context);
-        fly_attention *c = &t.base.call;
-        const fly_tensor *where[] = {&c->q, &c->k, &c->v, &c->d_out, &c->d_lse};
-        put(where[_i], 0, 70, 0, values[v]);
-        put(where[_i], 1, 99, where[_i]->shape[3] - 1, values[v]);
-        oracle_forward(c, see, context);
-        backward_run(&t);
-        snprintf(what, sizeof what, "%s mask %d rows %d: %g in %d", target, m, rows, values[v], _i);
-        oracle_check_backward(c, see, context, what);
-        backward_free(&t);
+  for (int type = FLY_F32; type != FLY_TYPE_NONE; type = type == FLY_F32 ? FLY_BF16 : FLY_TYPE_NONE)
+    for (int v = 0; v < 4; v++)
+      for (int m = 0; m < 3; m++) {
+        oracle_predicate *see = m == 0 ? see_causal : m == 1 ? see_window : see_random;
+        void *context = m == 1 ? (void *)window : &half;
+        for (int rows = 0; rows < 2; rows++) { /* in place and packed */
+          backward_case t;
+          char what[100];
+          backward_spec s = {.call = {.type = type,
+                                      .dim = 32,
+                                      .target = target,
+                                      .heads = 2,
+                                      .len_q = 100,
+                                      .len_kv = 110,
+                                      .q_rows = rows,
+                                      .kv_rows = rows,
+                                      .seed = v},
+                             .d_lse = true};
+          backward_init(&t, &s, see, context);
+          fly_attention *c = &t.base.call;
+          const fly_tensor *where[] = {&c->q, &c->k, &c->v, &c->d_out, &c->d_lse};
+          put(where[_i], 0, 70, 0, values[v]);
+          put(where[_i], 1, 99, where[_i]->shape[3] - 1, values[v]);
+          oracle_forward(c, see, context);
+          backward_run(&t);
+          snprintf(what, sizeof what, "%s %s mask %d rows %d: %g in %d", target, fly_type_name(type), m, rows,
+                   values[v], _i);
+          oracle_check_backward(c, see, context, what);
+          backward_free(&t);
+        }
       }
-    }
 }
 END_TEST
 

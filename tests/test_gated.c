@@ -165,6 +165,7 @@ static void reference(const gated_case *t, double *want, double *tolerance) {
         int64_t at = ((b * s->heads + h) * s->n + token) * s->value_dim + d;
         want[at] += g * row.out[d];
         tolerance[at] += g * row.tolerance + 2 * eps * g * fabs(row.out[d]) + 1e-5 * fabs(row.out[d]);
+        tolerance[at] += g * oracle_rounding_of_p(&a) * row.size[d];
       }
     }
   }

@@ -14,6 +14,10 @@
  * term at its size. The others have rows of keys (P' and G' are read down the columns of P and G) or queries, and
  * lanes of channels.
  *
+ * With FLYI_DOTS, for bf16 alone, all five products multiply words of two bf16 (words.h), P and G rounded. An operand
+ * that is read both along its channels and down its rows is there twice, in words along the one and along the other
+ * (along(), down()); scale and log2(e) are applied to the sums.
+ *
  * Full blocks run without any mask code. In a partial block every product is cut to the rows that its mask's bits ask
  * for: a window's edge costs its pairs, not its tiles. A masked pair has P = G = 0 exactly, whatever its rows hold;
  * where that 0 would meet an infinity or NaN of Q, K or dO, the sums run pair by pair instead. What a query sees is
@@ -34,8 +38,14 @@ typedef struct range {
 } range;
 
 typedef struct work {
-  float p[BLOCK * BLOCK] __attribute__((aligned(64)));
-  float g[BLOCK * BLOCK];
+  word p[BLOCK * BLOCK / PAIR] __attribute__((aligned(64))); /* [PAIR queries][key] */
+  word g[BLOCK * BLOCK / PAIR];                              /* likewise */
+#ifdef FLYI_DOTS
+  word g_rows[BLOCK * BLOCK / PAIR]; /* [query][PAIR keys] */
+  float weights[ROWS * BLOCK];       /* scale P of the register block in work */
+  float scores[BLOCK * BLOCK];       /* with a modifier: these, and their derivatives */
+  float slopes[BLOCK * BLOCK];
+#endif
   uint64_t bits[BLOCK];
   uint64_t some[GROUPS]; /* the keys that one of ROWS queries sees */
   range keys[GROUPS];    /* from the first of them to the last */
@@ -44,6 +54,7 @@ typedef struct work {
 
 /* ---- packing ----------------------------------------------------------------------------------------------------- */
 
+#ifndef FLYI_DOTS
 /* out[64][width], unless the rows stay where they are. Returns the largest magnitudes. */
 INLINE vu pack_rows(float *out, const void *data, int64_t stride, const int32_t *rows, int count, int dim, int type) {
   int width = round_up(dim, W);
@@ -59,8 +70,9 @@ INLINE vu pack_rows(float *out, const void *data, int64_t stride, const int32_t 
   if (out) memset(out + count * width, 0, sizeof(float) * width * (BLOCK - count));
   return check;
 }
+#endif
 
-/* dO as pack_rows, and each row's -delta with the scale. */
+/* dO as pack_rows, and each row's -delta, with the scale where V has it too. */
 INLINE vu pack_d_out(const flyi_queries_cpu *c, int type) {
   int width = round_up(c->value_dim, W);
   vu check = (vu)0;
@@ -75,7 +87,8 @@ INLINE vu pack_d_out(const flyi_queries_cpu *c, int type) {
       if (c->packed_d_out) store(c->packed_d_out + i * width + n, x);
     }
     int64_t row = c->out_rows ? c->out_rows[i] : i;
-    c->neg_delta[i] = ((c->d_lse ? c->d_lse[row * c->d_lse_stride] : 0) - sum_of(sum)) * c->scale;
+    float delta = (c->d_lse ? c->d_lse[row * c->d_lse_stride] : 0) - sum_of(sum);
+    c->neg_delta[i] = PAIR == 1 ? delta * c->scale : delta;
   }
   if (c->packed_d_out) memset(c->packed_d_out + c->count * width, 0, sizeof(float) * width * (BLOCK - c->count));
   return check;
@@ -88,14 +101,55 @@ INLINE float start_of(float lse) {
   return lse < __builtin_inff() ? (float)(lse * -1.4426950408889634) : __builtin_nanf("");
 }
 
-INLINE int pack_queries_of(const flyi_queries_cpu *c, int type) {
-  vu q = pack_rows(c->packed_q, c->q, c->q_stride, c->q_rows, c->count, c->dim, type), d_out = pack_d_out(c, type);
+INLINE void start_rows(const flyi_queries_cpu *c) {
   for (int i = 0; i < BLOCK; i++) {
     bool there = i < c->count;
     int64_t row = there && c->out_rows ? c->out_rows[i] : i;
     c->neg_lse[i] = there ? start_of(c->lse[row * c->lse_stride]) : -__builtin_inff();
     if (!there) c->neg_delta[i] = 0;
   }
+}
+
+/* Where 64 rows of bf16 are, or are packed: first in words along the channels, [64][stride / 2], then in words of two
+ * rows, [32][stride]. In f32 they are the same. */
+INLINE const word *along(const float *rows) { return (const word *)rows; }
+INLINE const word *down(const float *rows, int64_t stride) {
+  return (const word *)rows + (PAIR - 1) * (BLOCK / 2) * stride;
+}
+
+#ifdef FLYI_DOTS
+/* 64 rows, both ways. Returns what is not finite. */
+INLINE vi pack_both(float *out, const void *data, int64_t stride, const int32_t *rows, int count, int dim) {
+  int width = round_up(dim, W);
+  for (int i = 0; i < count; i++) {
+    const char *row = row_at(data, stride, rows, i, FLY_BF16);
+    for (int n = 0; n < width; n += W) *(vh_memory *)((uint16_t *)out + i * width + n) = load_row_half(row, n, dim);
+  }
+  memset((uint16_t *)out + count * width, 0, sizeof(uint16_t) * width * (BLOCK - count));
+  return pack_beside((word *)down(out, width), data, stride, rows, count, dim);
+}
+
+static int pack_queries(const flyi_queries_cpu *c) {
+  flyi_queries_cpu delta = *c;
+  delta.packed_d_out = NULL;
+  pack_d_out(&delta, FLY_BF16);
+  vi special = pack_both(c->packed_q, c->q, c->q_stride, c->q_rows, c->count, c->dim) |
+               pack_both(c->packed_d_out, c->d_out, c->d_out_stride, c->out_rows, c->count, c->value_dim);
+  start_rows(c);
+  return lanes(special) != 0;
+}
+
+static int pack_keys(const flyi_keys_cpu *c) {
+  pack_transposed_words((word *)c->k_transposed, c->k, c->k_stride, c->rows, c->count, c->dim, words_of(c->dim));
+  pack_transposed_words((word *)c->v_transposed, c->v, c->v_stride, c->rows, c->count, c->value_dim,
+                        words_of(c->value_dim));
+  int width = round_up(c->dim, W);
+  return lanes(pack_beside((word *)down(c->packed_k, width), c->k, c->k_stride, c->rows, c->count, c->dim)) != 0;
+}
+#else
+INLINE int pack_queries_of(const flyi_queries_cpu *c, int type) {
+  vu q = pack_rows(c->packed_q, c->q, c->q_stride, c->q_rows, c->count, c->dim, type), d_out = pack_d_out(c, type);
+  start_rows(c);
   return is_special(q) || is_special(d_out);
 }
 
@@ -129,6 +183,7 @@ static int pack_keys(const flyi_keys_cpu *c) {
     return pack_keys_of(c, FLY_BF16);
   }
 }
+#endif
 
 /* ---- P and G ----------------------------------------------------------------------------------------------------- */
 
@@ -136,12 +191,59 @@ static int pack_keys(const flyi_keys_cpu *c) {
 INLINE unsigned seen_lanes(uint64_t bits, int key) { return (unsigned)(bits >> key) & ((1u << W) - 1); }
 
 /* sums += ROWS rows of a times c vectors of keys of b[n][64] */
-INLINE void multiply_keys(vf sums[ROWS][COLS], int c, const float *a, int64_t a_row, const float *b, int n) {
+INLINE void multiply_keys(vf sums[ROWS][COLS], int c, const word *a, int64_t a_row, const word *b, int n) {
   if (c == 1)
     multiply_thin(sums, a, 1, a_row, b, BLOCK, n);
   else
     multiply(sums, c, a, 1, a_row, b, BLOCK, n);
 }
+
+/* P, and what G is the product of dP - delta with, of ROWS queries and c vectors of keys from key0; then G. */
+INLINE void store_p(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, vf x[ROWS][COLS]) {
+#ifdef FLYI_DOTS
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++)
+      store(w->weights + r * BLOCK + W * j, x[r][j] * b->scale);
+  UNROLL for (int r = 0; r < ROWS; r += 2) UNROLL for (int j = 0; j < c; j++)
+      store_words(w->p + (r0 + r) / 2 * BLOCK + key0 + W * j, round_beside(x[r][j], x[r + 1][j]));
+#else
+  (void)b;
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++)
+      store(w->p + (r0 + r) * BLOCK + key0 + W * j, x[r][j]);
+#endif
+}
+
+INLINE vf weight_of(const work *w, int r0, int r, int key0, int j) {
+#ifdef FLYI_DOTS
+  (void)r0, (void)key0;
+  return load(w->weights + r * BLOCK + W * j);
+#else
+  return load(w->p + (r0 + r) * BLOCK + key0 + W * j);
+#endif
+}
+
+INLINE void store_g(work *w, int r0, int key0, int c, vf x[ROWS][COLS]) {
+#ifdef FLYI_DOTS
+  UNROLL for (int r = 0; r < ROWS; r += 2) UNROLL for (int j = 0; j < c; j++)
+      store_words(w->g + (r0 + r) / 2 * BLOCK + key0 + W * j, round_beside(x[r][j], x[r + 1][j]));
+  UNROLL for (int r = 0; r < ROWS; r++) {
+    word *row = w->g_rows + ((r0 + r) * BLOCK + key0) / 2;
+    UNROLL for (int j = 0; j + 1 < c; j += 2) store_words(row + W / 2 * j, round_pair(x[r][j], x[r][j + 1]));
+    if (c & 1) store_rounded(row + W / 2 * (c - 1), x[r][c - 1]);
+  }
+#else
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++)
+      store(w->g + (r0 + r) * BLOCK + key0 + W * j, x[r][j]);
+#endif
+}
+
+/* Where a modifier's scores and derivatives are: P and G take their places, where both are f32. */
+#ifdef FLYI_DOTS
+INLINE float *scores_of(work *w) { return w->scores; }
+INLINE float *slopes_of(work *w) { return w->slopes; }
+#else
+INLINE float *scores_of(work *w) { return w->p; }
+INLINE float *slopes_of(work *w) { return w->g; }
+#endif
 
 /* What is done at a time: all; with a modifier, the scores before it, and all that comes behind it. */
 typedef enum stage { ALL, BEFORE, BEHIND } stage;
@@ -151,29 +253,38 @@ typedef enum stage { ALL, BEFORE, BEHIND } stage;
 INLINE void score(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, const uint64_t *bits, bool careful,
                   stage stage) {
   vf x[ROWS][COLS];
-  float *p = w->p + r0 * BLOCK + key0, *g = w->g + r0 * BLOCK + key0;
+  int64_t q_row = b->q_stride / PAIR, d_out_row = b->d_out_stride / PAIR;
+  float *scores = scores_of(w) + r0 * BLOCK + key0;
+  const float *slopes = slopes_of(w) + r0 * BLOCK + key0;
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = (vf)0.f;
-  if (stage != BEHIND) multiply_keys(x, c, b->q + r0 * b->q_stride, b->q_stride, b->k_transposed + key0, b->dim);
+  if (stage != BEHIND)
+    multiply_keys(x, c, along(b->q) + r0 * q_row, q_row, (const word *)b->k_transposed + key0, words_of(b->dim));
   if (stage == BEFORE) {
-    UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) store(p + r * BLOCK + W * j, x[r][j]);
+    UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++)
+        store(scores + r * BLOCK + W * j, PAIR == 1 ? x[r][j] : x[r][j] * b->scale);
     return;
   }
+  float log2_scale = b->scale * 1.44269504f;
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) {
-    if (stage == BEHIND) x[r][j] = load(p + r * BLOCK + W * j) * 1.44269504f;
+    if (stage == BEHIND)
+      x[r][j] = load(scores + r * BLOCK + W * j) * 1.44269504f;
+    else if (PAIR == 2)
+      x[r][j] *= log2_scale;
     x[r][j] += b->neg_lse[r0 + r];
     if (careful) x[r][j] = plain_nan(FLY_F32, x[r][j]);
     x[r][j] = exp2_of(x[r][j]);
     if (bits) x[r][j] = choose(seen_lanes(bits[r], key0 + W * j), x[r][j], (vf)0.f);
-    store(p + r * BLOCK + W * j, x[r][j]);
   }
+  store_p(b, w, r0, key0, c, x);
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = (vf)b->neg_delta[r0 + r];
-  multiply_keys(x, c, b->d_out + r0 * b->d_out_stride, b->d_out_stride, b->v_transposed + key0, b->value_dim);
+  multiply_keys(x, c, along(b->d_out) + r0 * d_out_row, d_out_row, (const word *)b->v_transposed + key0,
+                words_of(b->value_dim));
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) {
-    x[r][j] *= load(p + r * BLOCK + W * j);
-    if (stage == BEHIND) x[r][j] *= load(g + r * BLOCK + W * j);
+    x[r][j] *= weight_of(w, r0, r, key0, j);
+    if (stage == BEHIND) x[r][j] *= load(slopes + r * BLOCK + W * j);
     if (bits) x[r][j] = choose(seen_lanes(bits[r], key0 + W * j), x[r][j], (vf)0.f);
-    store(g + r * BLOCK + W * j, x[r][j]);
   }
+  store_g(w, r0, key0, c, x);
 }
 
 /* The keys of vectors [from, to): as many at a time as a register block takes, the last ones shared out evenly. */
@@ -258,9 +369,9 @@ INLINE void fill_holes(work *w) {
     unsigned holes = ((2u << (31 - __builtin_clz(computed))) - (computed & -computed)) & ~computed;
     for (; holes; holes &= holes - 1) {
       int first = __builtin_ctz(holes) * ROWS;
-      for (int r = first; r < first + ROWS; r++) {
-        store(w->p + r * BLOCK + key, (vf)0.f);
-        store(w->g + r * BLOCK + key, (vf)0.f);
+      for (int r = first / PAIR; r < (first + ROWS) / PAIR; r++) {
+        store_words(w->p + r * BLOCK + key, (vw)(word)0);
+        store_words(w->g + r * BLOCK + key, (vw)(word)0);
       }
     }
   }
@@ -268,22 +379,43 @@ INLINE void fill_holes(work *w) {
 
 /* ---- the sums ---------------------------------------------------------------------------------------------------- */
 
-/* dV += P' dO and dK += G' Q for ROWS keys from `key`, the queries of the range. */
+/* dV += P' dO and dK += G' Q for ROWS keys from `key`, the queries of the range, which is whole ROWS. */
 INLINE void add_values(const flyi_backward_cpu *b, const work *w, int key, int first, int last) {
   int width = round_up(b->value_dim, W);
+  first /= PAIR, last /= PAIR;
   add_product(b->d_v + key * width, width, width, w->p + first * BLOCK + key, BLOCK, 1,
-              b->d_out + first * b->d_out_stride, b->d_out_stride, last - first);
+              down(b->d_out, b->d_out_stride) + first * b->d_out_stride, b->d_out_stride, last - first);
 }
 
 INLINE void add_keys(const flyi_backward_cpu *b, const work *w, int key, int first, int last) {
   int width = round_up(b->dim, W);
-  add_product(b->d_k + key * width, width, width, w->g + first * BLOCK + key, BLOCK, 1, b->q + first * b->q_stride,
-              b->q_stride, last - first);
+  first /= PAIR, last /= PAIR;
+  add_product(b->d_k + key * width, width, width, w->g + first * BLOCK + key, BLOCK, 1,
+              down(b->q, b->q_stride) + first * b->q_stride, b->q_stride, last - first);
 }
 
-/* out[:] += x * row[:] */
-INLINE void add_row(float *out, float x, const float *row, int width) {
-  for (int n = 0; n < width; n += W) store(out + n, load(out + n) + x * load(row + n));
+/* Element (row, key) of P or G. */
+INLINE float element_of(const word *x, int row, int key) {
+#ifdef FLYI_DOTS
+  uint32_t bits = x[row / 2 * BLOCK + key] >> row % 2 * 16 << 16;
+  return __builtin_bit_cast(float, bits);
+#else
+  return x[row * BLOCK + key];
+#endif
+}
+
+/* out[:] += x * rows[row][:] */
+INLINE void add_row(float *out, float x, const float *rows, int64_t stride, int row, int width) {
+  const word *from = down(rows, stride) + row / PAIR * stride;
+  for (int n = 0; n < width; n += W) {
+#ifdef FLYI_DOTS
+    vw pair = load_words(from + n);
+    vf y = row % 2 ? second_of(pair) : first_of(pair);
+#else
+    vf y = load(from + n);
+#endif
+    store(out + n, load(out + n) + x * y);
+  }
 }
 
 /* The same, only for pairs that are visible. */
@@ -292,8 +424,8 @@ RARE void add_visible_keys(const flyi_backward_cpu *b, const work *w) {
   for (int r = 0; r < BLOCK; r++)
     for (uint64_t left = w->bits[r]; left; left &= left - 1) {
       int key = __builtin_ctzll(left);
-      if (b->d_v) add_row(b->d_v + key * v_width, w->p[r * BLOCK + key], b->d_out + r * b->d_out_stride, v_width);
-      if (b->d_k) add_row(b->d_k + key * k_width, w->g[r * BLOCK + key], b->q + r * b->q_stride, k_width);
+      if (b->d_v) add_row(b->d_v + key * v_width, element_of(w->p, r, key), b->d_out, b->d_out_stride, r, v_width);
+      if (b->d_k) add_row(b->d_k + key * k_width, element_of(w->g, r, key), b->q, b->q_stride, r, k_width);
     }
 }
 
@@ -302,7 +434,7 @@ RARE void add_visible_queries(const flyi_backward_cpu *b, const work *w) {
   for (int r = 0; r < BLOCK; r++)
     for (uint64_t left = w->bits[r]; left; left &= left - 1) {
       int key = __builtin_ctzll(left);
-      add_row(b->d_q + r * b->d_q_stride, w->g[r * BLOCK + key], b->k + key * b->k_stride, width);
+      add_row(b->d_q + r * b->d_q_stride, element_of(w->g, r, key), b->k, b->k_stride, key, width);
     }
 }
 
@@ -329,7 +461,8 @@ INLINE void partial_scores(const flyi_backward_cpu *b, work *w, bool careful) {
 SEPARATE void modified_scores(const flyi_backward_cpu *b, work *w) {
   for (int i = 0; i < GROUPS; i++)
     score_keys(b, w, i * ROWS, w->keys[i].first / W, (w->keys[i].last + W - 1) / W, NULL, false, BEFORE);
-  b->slope(b->score_args, b->b, b->h, b->q0, b->kv0, b->queries, is_whole(b) ? NULL : w->bits, w->p, w->g);
+  b->slope(b->score_args, b->b, b->h, b->q0, b->kv0, b->queries, is_whole(b) ? NULL : w->bits,
+           scores_of(w), slopes_of(w));
   for (int i = 0; i < GROUPS; i++) {
     fetch_rows(b, i);
     score_keys(b, w, i * ROWS, w->keys[i].first / W, (w->keys[i].last + W - 1) / W, w->bits + i * ROWS, true, BEHIND);
@@ -383,8 +516,14 @@ static void block(const flyi_backward_cpu *b) {
 }
 
 INLINE void add_query_rows(const flyi_backward_cpu *b, const work *w, int r0, int first, int last) {
-  add_product(b->d_q + r0 * b->d_q_stride, b->d_q_stride, round_up(b->dim, W), w->g + r0 * BLOCK + first, 1, BLOCK,
-              b->k + first * b->k_stride, b->k_stride, last - first);
+#ifdef FLYI_DOTS
+  const word *g = w->g_rows;
+#else
+  const word *g = w->g;
+#endif
+  first /= PAIR, last = words_of(last); /* a masked neighbour has G = 0 */
+  add_product(b->d_q + r0 * b->d_q_stride, b->d_q_stride, round_up(b->dim, W), g + r0 * (BLOCK / PAIR) + first, 1,
+              BLOCK / PAIR, down(b->k, b->k_stride) + first * b->k_stride, b->k_stride, last - first);
 }
 
 static void add_queries(const flyi_backward_cpu *b) {

@@ -13,6 +13,10 @@
  * one of them sees, and the second product's depth is cut to that range: a window's edge costs its pairs, not its
  * tiles.
  *
+ * With FLYI_DOTS, for bf16 alone, both products multiply words of two bf16 (words.h): Q, K along the channels, V along
+ * the keys, and P rounded to bf16, while the sum of a row's probabilities takes them as they are. The scale is then
+ * applied to the sums, because Q times the scale would have to be rounded.
+ *
  * Online softmax in base 2 with a lazy maximum (the scale times log2(e) is folded into Q): scores are taken less the
  * row's maximum, which is raised only when one exceeds it by 2^8. A masked score is -infinity, so its probability is
  * exactly 0; where that would meet an infinity or NaN of V, the values are added pair by pair instead. A NaN or an
@@ -34,25 +38,32 @@ enum { QUERIES = FLYI_ITEM_QUERIES, DEPTH = 4 /* dim is rounded up to this */ };
 typedef struct work {
   vf sum[QUERIES];        /* of a row's probabilities, by lane */
   float neg_max[QUERIES]; /* minus the row's maximum; 0 until it is known */
-  float p[ROWS * BLOCK] __attribute__((aligned(64)));
-  uint64_t bits[BLOCK];                   /* of the block of pairs in work */
+  word p[ROWS * BLOCK / PAIR] __attribute__((aligned(64)));
+  uint64_t bits[BLOCK]; /* of the block of pairs in work */
   float scores[SCORED_ROWS * BLOCK] __attribute__((aligned(64))); /* of queries that meet a modifier */
-  uint8_t begun[QUERIES / ROWS];          /* a bit for each row whose maximum is known */
-  float q[] __attribute__((aligned(64))); /* [QUERIES / ROWS][depth][ROWS], scaled; then o [QUERIES][width] */
+  uint8_t begun[QUERIES / ROWS];         /* a bit for each row whose maximum is known */
+  word q[] __attribute__((aligned(64))); /* [QUERIES / ROWS][depth][ROWS], scaled; then o [QUERIES][width] */
 } work;
 
 /* What stays the same for a call, in registers. */
 typedef struct shape {
-  int depth, width;     /* dim padded to DEPTH, value_dim padded to W */
-  int fetch_k, fetch_v; /* floats of the next block that each ROWS queries fetch */
+  int depth, width;     /* words of dim padded to DEPTH, value_dim padded to W */
+  int fetch_k, fetch_v; /* words of the next block that each ROWS queries fetch */
+  float scale;          /* what a sum of products is still to be multiplied by */
   bool scored;          /* scores come from a modifier */
   float *o;
 } shape;
 
 INLINE shape shape_of(const flyi_forward_cpu *c, work *w) {
-  int depth = round_up(c->dim, DEPTH), width = round_up(c->value_dim, W), steps = (c->count + ROWS - 1) / ROWS;
-  return (shape){depth, width, (BLOCK * depth + steps - 1) / steps, (BLOCK * width + steps - 1) / steps,
-                 c->score != NULL, w->q + QUERIES * depth};
+  int depth = round_up(words_of(c->dim), DEPTH), width = round_up(c->value_dim, W);
+  int steps = (c->count + ROWS - 1) / ROWS;
+  return (shape){depth,
+                 width,
+                 (BLOCK * depth + steps - 1) / steps,
+                 (BLOCK / PAIR * width + steps - 1) / steps,
+                 c->scale,
+                 c->score != NULL,
+                 (float *)(w->q + QUERIES * depth)};
 }
 
 static int64_t scratch_size(int32_t dim, int32_t value_dim) {
@@ -76,6 +87,21 @@ INLINE void fetch_rows(const void *data, int64_t stride, const int32_t *rows, in
   for (int i = 0; i < count; i++) fetch_row(row_at(data, stride, rows, i, type), dim * element_size(type), false);
 }
 
+#ifdef FLYI_DOTS
+static int pack(const flyi_pack_cpu *p) {
+  fetch_rows(p->k, p->k_stride, p->rows, p->count, p->dim, p->type);
+  fetch_rows(p->v, p->v_stride, p->rows, p->count, p->value_dim, p->type);
+  pack_transposed_words((word *)p->packed_k, p->k, p->k_stride, p->rows, p->count, p->dim,
+                        round_up(words_of(p->dim), DEPTH));
+  return lanes(pack_beside((word *)p->packed_v, p->v, p->v_stride, p->rows, p->count, p->value_dim)) != 0;
+}
+
+/* Elements of a query from word d on. */
+INLINE vf query_words(const flyi_forward_cpu *c, const char *row, int d, int type) {
+  (void)type;
+  return bits_to_float(load_row_words(row, PAIR * d, c->dim));
+}
+#else
 INLINE void pack_keys(const flyi_pack_cpu *p, int type) {
   pack_transposed(p->packed_k, p->k, p->k_stride, p->rows, p->count, p->dim, round_up(p->dim, DEPTH), 1.f, true, type);
 }
@@ -112,8 +138,13 @@ static int pack(const flyi_pack_cpu *p) {
   }
 }
 
+INLINE vf query_words(const flyi_forward_cpu *c, const char *row, int d, int type) {
+  return plain_nan(type, load_row(type, row, d, c->dim)) * c->scale;
+}
+#endif
+
 /* Queries interleaved by ROWS, so that the broadcasts of a register block read consecutive floats. */
-INLINE void pack_queries(const flyi_forward_cpu *c, float *q, int depth, int type) {
+INLINE void pack_queries(const flyi_forward_cpu *c, word *q, int depth, int type) {
   enum { AHEAD = 6 * ROWS }; /* rows that are asked for: through a row map they may be anywhere */
   static const float zeros[256];
   for (int i = 0; i < min(AHEAD, c->count); i++)
@@ -126,15 +157,35 @@ INLINE void pack_queries(const flyi_forward_cpu *c, float *q, int depth, int typ
       row[r] = r0 + r < c->count ? row_at(c->q, c->q_stride, c->q_rows, r0 + r, type) : (const char *)zeros;
     for (int d = 0; d < depth; d += W) {
       vf x[ROWS];
-      UNROLL for (int r = 0; r < ROWS; r++) x[r] = plain_nan(type, load_row(type, row[r], d, c->dim)) * c->scale;
+      UNROLL for (int r = 0; r < ROWS; r++) x[r] = query_words(c, row[r], d, type);
       transpose(x, ROWS);
-      float *out = q + r0 * depth + d * ROWS;
-      UNROLL for (int r = 0; r < ROWS; r++) if (d + r * W / ROWS < depth) store(out + r * W, x[r]);
+      word *out = q + r0 * depth + d * ROWS;
+      UNROLL for (int r = 0; r < ROWS; r++) if (d + r * W / ROWS < depth) store_words(out + r * W, as_words(x[r]));
     }
   }
 }
 
 /* ---- the two products ------------------------------------------------------------------------------------------ */
+
+/* W probabilities. */
+INLINE void scale_words(word *p, float factor) {
+#ifdef FLYI_DOTS
+  (void)p, (void)factor; /* a register block takes all 64 keys: there are none yet */
+  _Static_assert(COLS * W == BLOCK, "P of earlier keys");
+#else
+  store(p, load(p) * factor);
+#endif
+}
+
+/* c columns of a row, from `key` on. */
+INLINE void store_probabilities(word *p, int key, const vf *x, int c) {
+#ifdef FLYI_DOTS
+  UNROLL for (int j = 0; j + 1 < c; j += 2) store_words(p + (key + W * j) / PAIR, round_pair(x[j], x[j + 1]));
+  if (c & 1) store_rounded(p + (key + W * (c - 1)) / PAIR, x[c - 1]);
+#else
+  UNROLL for (int j = 0; j < c; j++) store(p + key + W * j, x[j]);
+#endif
+}
 
 /* Rare: a row's first scores, or scores that outgrew its maximum. x holds scores less the old maximum; P already has
  * the keys [from, to) of this block. Each row decides for itself, so that its numerics do not depend on its
@@ -153,7 +204,7 @@ RARE void raise_max(work *w, const shape *s, int r0, vf x[ROWS][COLS], int c, in
     if (!begun) continue;
     float factor = __builtin_exp2f(-m);
     w->sum[row] *= factor;
-    for (int i = r * BLOCK + from; i < r * BLOCK + to; i += W) store(w->p + i, load(w->p + i) * factor);
+    for (int i = r * BLOCK + from; i < r * BLOCK + to; i += W) scale_words(w->p + i / PAIR, factor);
     for (int n = 0; n < s->width; n += W) store(s->o + row * s->width + n, load(s->o + row * s->width + n) * factor);
   }
 }
@@ -166,7 +217,7 @@ typedef struct source {
 
 /* P = 2^(score - max) for ROWS queries and c vectors of keys from key0; those from `from` are done. bits: who sees
  * whom; null: everybody everything. */
-INLINE void score(work *w, const shape *s, int r0, const float *k, source at, int from, int key0, int c,
+INLINE void score(work *w, const shape *s, int r0, const word *k, source at, int from, int key0, int c,
                   const uint64_t *bits) {
   vf x[ROWS][COLS], m[COLS];
   unsigned seen = bits ? 0 : (1 << ROWS) - 1; /* rows that see one of these keys */
@@ -175,13 +226,14 @@ INLINE void score(work *w, const shape *s, int r0, const float *k, source at, in
   UNROLL for (int r = 0; at.how != COMPUTED && r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) {
     float *natural = at.scores + r * BLOCK + key0 + W * j;
     if (at.how == WRITTEN)
-      store(natural, x[r][j]);
+      store(natural, PAIR == 1 ? x[r][j] : x[r][j] * s->scale);
     else
       x[r][j] = plain_nan(FLY_F32, load(natural)) * 1.44269504f;
   }
   if (at.how == WRITTEN) return;
   /* Not where the sums start: all their terms would then round at the size of the maximum. */
-  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] += w->neg_max[r0 + r];
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++)
+      x[r][j] = (PAIR == 1 || at.how == READ ? x[r][j] : x[r][j] * s->scale) + w->neg_max[r0 + r];
   if (bits) {
     UNROLL for (int r = 0; r < ROWS; r++) {
       uint64_t word = bits[r] >> key0;
@@ -201,28 +253,52 @@ INLINE void score(work *w, const shape *s, int r0, const float *k, source at, in
   }
   /* By columns: the second product can begin with the first keys while later ones are still on their way. */
   vf sum[ROWS];
-  UNROLL for (int j = 0; j < c; j++) UNROLL for (int r = 0; r < ROWS; r++) {
-    vf p = exp2_of(x[r][j]);
-    sum[r] = j ? sum[r] + p : p;
-    store(w->p + r * BLOCK + key0 + W * j, p);
+  UNROLL for (int j = 0; j < c; j += PAIR) UNROLL for (int r = 0; r < ROWS; r++) {
+    int n = min(PAIR, c - j);
+    vf p[PAIR];
+    UNROLL for (int i = 0; i < n; i++) {
+      p[i] = exp2_of(x[r][j + i]);
+      sum[r] = i + j ? sum[r] + p[i] : p[i];
+    }
+    store_probabilities(w->p + r * BLOCK / PAIR, key0 + W * j, p, n);
   }
   UNROLL for (int r = 0; r < ROWS; r++) w->sum[r0 + r] += sum[r];
 }
 
 /* O += P V for ROWS queries and the keys [first, last). */
-INLINE void add_values(work *w, const shape *s, int r0, const float *v, int64_t v_stride, int first, int last) {
-  add_product(s->o + r0 * s->width, s->width, s->width, w->p + first, 1, BLOCK, v + first * v_stride, v_stride,
+INLINE void add_values(work *w, const shape *s, int r0, const word *v, int64_t v_stride, int first, int last) {
+  first /= PAIR, last = words_of(last); /* a masked neighbour has P = 0 */
+  add_product(s->o + r0 * s->width, s->width, s->width, w->p + first, 1, BLOCK / PAIR, v + first * v_stride, v_stride,
               last - first);
 }
 
+/* One probability, and W channels of a value. */
+INLINE float probability(const word *p, int key) {
+#ifdef FLYI_DOTS
+  uint32_t bits = p[key / 2] >> key % 2 * 16 << 16;
+  return __builtin_bit_cast(float, bits);
+#else
+  return p[key];
+#endif
+}
+
+INLINE vf value_of(const word *v, int64_t v_stride, int key) {
+#ifdef FLYI_DOTS
+  vw x = load_words(v + key / 2 * v_stride);
+  return key % 2 ? second_of(x) : first_of(x);
+#else
+  return load(v + key * v_stride);
+#endif
+}
+
 /* The same where V holds an infinity or a NaN: only pairs that are visible. */
-RARE void add_visible_values(work *w, const shape *s, int r0, const float *v, int64_t v_stride, const uint64_t *bits) {
+RARE void add_visible_values(work *w, const shape *s, int r0, const word *v, int64_t v_stride, const uint64_t *bits) {
   for (int r = 0; r < ROWS; r++)
     for (uint64_t left = bits[r]; left; left &= left - 1) {
       int key = __builtin_ctzll(left);
-      vf p = (vf)w->p[r * BLOCK + key];
+      vf p = (vf)probability(w->p + r * BLOCK / PAIR, key);
       float *o = s->o + (r0 + r) * s->width;
-      for (int n = 0; n < s->width; n += W) store(o + n, load(o + n) + p * load(v + key * v_stride + n));
+      for (int n = 0; n < s->width; n += W) store(o + n, load(o + n) + p * value_of(v + n, v_stride, key));
     }
 }
 
@@ -230,8 +306,8 @@ RARE void add_visible_values(work *w, const shape *s, int r0, const float *v, in
 
 /* A block of keys and values. */
 typedef struct tile {
-  const float *k, *v;
-  int64_t v_stride;
+  const word *k, *v;
+  int64_t v_stride;                /* from PAIR values to the next ones */
   int special;                     /* V holds an infinity or a NaN */
   const flyi_forward_cpu *opening; /* the call, in its first block */
 } tile;
@@ -239,20 +315,21 @@ typedef struct tile {
 /* The next block most likely follows this one: each ROWS queries fetch their share of it to the second-level cache;
  * and in the first block, the rows of out that they will write and those of Q that come next. */
 INLINE void fetch_next(const tile *t, const shape *s, int r0) {
-  const float *k = t->k + BLOCK * s->depth + r0 / ROWS * s->fetch_k;
-  const float *v = t->v + BLOCK * t->v_stride + r0 / ROWS * s->fetch_v;
+  const word *k = t->k + BLOCK * s->depth + r0 / ROWS * s->fetch_k;
+  const word *v = t->v + BLOCK / PAIR * t->v_stride + r0 / ROWS * s->fetch_v;
   for (int i = 0; i < s->fetch_k; i += 16) __builtin_prefetch(k + i, 0, 2);
   for (int i = 0; i < s->fetch_v; i += 16) __builtin_prefetch(v + i, 0, 2);
   const flyi_forward_cpu *c = t->opening;
   for (int i = r0; c && i < min(r0 + ROWS, c->count); i++)
-    fetch_row(row_at(c->out, c->out_stride, c->out_rows, i, c->out_type), c->value_dim * element_size(c->out_type), true);
+    fetch_row(row_at(c->out, c->out_stride, c->out_rows, i, c->out_type), c->value_dim * element_size(c->out_type),
+              true);
   for (int i = r0; c && c->next_q && i < min(r0 + ROWS, c->next_count); i++)
     for (int at = 0; at < c->dim * element_size(c->type); at += 64)
       __builtin_prefetch(row_at(c->next_q, c->q_stride, c->next_rows, i, c->type) + at, 0, 2);
 }
 
 /* The keys of vectors [from, to): as many at a time as a register block takes, the last ones shared out evenly. */
-INLINE void score_keys(work *w, const shape *s, int r0, const float *k, source scores, int from, int to,
+INLINE void score_keys(work *w, const shape *s, int r0, const word *k, source scores, int from, int to,
                        const uint64_t *bits) {
   for (int at = from, c; at < to; at += c) {
     int left = to - at, first = from * W, key = at * W;
@@ -377,7 +454,8 @@ SEPARATE void scored_block(const flyi_forward_cpu *c, work *w, shape s, tile t, 
 /* All queries against one block of keys. */
 INLINE void run_block(const flyi_forward_cpu *c, work *w, const shape *s, int64_t block, bool full, bool opening) {
   int64_t key0 = block * BLOCK, keys = c->len_kv - key0;
-  tile t = {c->k + key0 * s->depth, c->v + key0 * c->v_stride, c->v_stride, c->special[block], opening ? c : NULL};
+  const word *k = (const word *)c->k + key0 * s->depth, *v = (const word *)c->v + key0 * c->v_stride;
+  tile t = {k, v, PAIR * c->v_stride, c->special[block], opening ? c : NULL};
   if (full && keys >= BLOCK && !s->scored) {
     full_block(w, *s, t, 0, c->count);
     return;
@@ -405,7 +483,7 @@ INLINE void begin(const flyi_forward_cpu *c, work *w, const shape *s) {
   memset(w->neg_max, 0, rows * sizeof w->neg_max[0]);
   memset(w->begun, 0, sizeof w->begun);
   memset(s->o, 0, sizeof(float) * rows * s->width);
-  switch (c->type) {
+  switch (PAIR == 1 ? c->type : FLY_BF16) {
   case FLY_F32:
     pack_queries(c, w->q, s->depth, FLY_F32);
     break;
@@ -477,4 +555,4 @@ static void forward(const flyi_forward_cpu *c) {
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
-const flyi_forward_code JOIN(flyi_forward_, FLYI_ISA) = {W, scratch_size, pack, forward};
+const flyi_forward_code JOIN(flyi_forward_, FLYI_ISA) = {W, PAIR, scratch_size, pack, forward};

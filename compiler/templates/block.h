@@ -5,7 +5,7 @@
 #define FLYMASK_BLOCK_H
 
 #include "launch.h"
-#include "rows.h"
+#include "words.h"
 
 enum { BLOCK = FLYI_BLOCK };
 #define CHANNELS (COLS * W) /* lanes of a register block */
@@ -53,21 +53,69 @@ INLINE vu pack_transposed(float *out, const void *data, int64_t stride, const in
   return check;
 }
 
-/* sums[r][j] += sum over i < n of a[i * a_step + r * a_row] * b[i * b_step + W j], for r < ROWS, j < c */
-INLINE void multiply(vf sums[ROWS][COLS], int c, const float *a, int64_t a_step, int64_t a_row, const float *b,
+#ifdef FLYI_DOTS
+/* The same for bf16 that stays as it is: out[word][64], `depth` words of each row. Returns what is not finite. */
+INLINE vi pack_transposed_words(word *out, const void *data, int64_t stride, const int32_t *rows, int count, int dim,
+                                int depth) {
+  static const float zeros[256]; /* a row that is not there */
+  vi special = (vi)0;
+  for (int i0 = 0; i0 < BLOCK; i0 += W) {
+    const char *row[W];
+    for (int i = 0; i < W; i++)
+      row[i] = i0 + i < count ? row_at(data, stride, rows, i0 + i, FLY_BF16) : (const char *)zeros;
+    for (int d = 0; d < depth; d += W) {
+      vf x[W];
+      UNROLL for (int i = 0; i < W; i++) {
+        vw y = load_row_words(row[i], PAIR * d, dim);
+        special |= special_words(y);
+        x[i] = bits_to_float(y);
+      }
+      transpose(x, W);
+      word *at = out + d * BLOCK + i0;
+      if (d + W <= depth) {
+        UNROLL for (int i = 0; i < W; i++) store_words(at + i * BLOCK, float_to_bits(x[i]));
+      } else {
+        for (int i = 0; i < depth - d; i++) store_words(at + i * BLOCK, float_to_bits(x[i]));
+      }
+    }
+  }
+  return special;
+}
+
+/* out[pair of rows][width]: rows 2 i and 2 i + 1 side by side, zeros for rows from count on. Likewise. */
+INLINE vi pack_beside(word *out, const void *data, int64_t stride, const int32_t *rows, int count, int dim) {
+  int width = round_up(dim, W);
+  vi special = (vi)0;
+  for (int i = 0; i < count; i += 2) {
+    const char *a = row_at(data, stride, rows, i, FLY_BF16);
+    const char *b = i + 1 < count ? row_at(data, stride, rows, i + 1, FLY_BF16) : NULL;
+    for (int n = 0; n < width; n += W) {
+      vw x = beside(load_row_half(a, n, dim), b ? load_row_half(b, n, dim) : (vh)0);
+      special |= special_words(x);
+      store_words(out + i / 2 * width + n, x);
+    }
+  }
+  int done = (count + 1) / 2;
+  memset(out + done * width, 0, sizeof(word) * width * (BLOCK / 2 - done));
+  return special;
+}
+#endif
+
+/* sums[r][j] += sum over i < n words of a[i * a_step + r * a_row] * b[i * b_step + W j], for r < ROWS, j < c */
+INLINE void multiply(vf sums[ROWS][COLS], int c, const word *a, int64_t a_step, int64_t a_row, const word *b,
                      int64_t b_step, int n) {
   for (int i = 0; i < n; i++, a += a_step, b += b_step) {
-    vf x[COLS];
-    UNROLL for (int j = 0; j < c; j++) x[j] = load(b + W * j);
+    vw x[COLS];
+    UNROLL for (int j = 0; j < c; j++) x[j] = load_words(b + W * j);
     UNROLL for (int r = 0; r < ROWS; r++) {
-      vf y = (vf)a[r * a_row];
-      UNROLL for (int j = 0; j < c; j++) sums[r][j] += y * x[j];
+      vw y = (vw)a[r * a_row];
+      UNROLL for (int j = 0; j < c; j++) sums[r][j] = multiply_add(sums[r][j], y, x[j]);
     }
   }
 }
 
 /* The same for c = 1, whose few sums would wait for each other: even and odd steps have sums of their own. */
-INLINE void multiply_thin(vf sums[ROWS][COLS], const float *a, int64_t a_step, int64_t a_row, const float *b,
+INLINE void multiply_thin(vf sums[ROWS][COLS], const word *a, int64_t a_step, int64_t a_row, const word *b,
                           int64_t b_step, int n) {
   vf odd[ROWS][COLS];
   UNROLL for (int r = 0; r < ROWS; r++) odd[r][0] = (vf)0.f;
@@ -79,8 +127,8 @@ INLINE void multiply_thin(vf sums[ROWS][COLS], const float *a, int64_t a_step, i
   UNROLL for (int r = 0; r < ROWS; r++) sums[r][0] += odd[r][0];
 }
 
-INLINE void add_columns(float *out, int64_t out_row, int c, const float *a, int64_t a_step, int64_t a_row,
-                        const float *b, int64_t b_step, int n) {
+INLINE void add_columns(float *out, int64_t out_row, int c, const word *a, int64_t a_step, int64_t a_row, const word *b,
+                        int64_t b_step, int n) {
   vf sums[ROWS][COLS];
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) sums[r][j] = load(out + r * out_row + W * j);
   multiply(sums, c, a, a_step, a_row, b, b_step, n);
@@ -90,8 +138,8 @@ INLINE void add_columns(float *out, int64_t out_row, int c, const float *a, int6
 /* The same for rows of `width` channels in memory: out[r][:] += sum over i < n of a[i * a_step + r * a_row] *
  * b[i][:]. The last channels are shared out evenly: 5 vectors are 3 + 2 and not 4 + 1, whose few sums would wait for
  * each other. */
-INLINE void add_product(float *out, int64_t out_row, int width, const float *a, int64_t a_step, int64_t a_row,
-                        const float *b, int64_t b_step, int n) {
+INLINE void add_product(float *out, int64_t out_row, int width, const word *a, int64_t a_step, int64_t a_row,
+                        const word *b, int64_t b_step, int n) {
   for (int at = 0, c; at < width; at += c * W) {
     int left = (width - at) / W;
     c = left >= 2 * COLS ? COLS : left > COLS ? (left + 1) / 2 : left;

@@ -53,8 +53,9 @@ typedef void flyi_slope_fn(const flyi_mask_args *args, int32_t b, int32_t h, int
 /* ---- forward attention on the CPU (attn_fwd_cpu.c) --------------------------------------------------------------------
  *
  * Keys and values are packed first, 64 at a time: K as [dim rounded up to 4][64 keys], V as [64 keys][value_dim rounded
- * up to the target's lanes], both f32 and padded with zeros. Then up to 128 queries at a time walk their row of the
- * block map. Row i of a tensor's plane is at rows[i] * stride elements, or i * stride where rows is null. */
+ * up to the target's lanes], both f32 and padded with zeros. A build that multiplies pairs (flyi_forward_code) has words
+ * of two bf16 in their place: K as [half the dim, likewise][64 keys], V as [32 pairs of keys][value_dim, likewise]. Then
+ * up to 128 queries at a time walk their row of the block map. Row i of a tensor's plane is at rows[i] * stride elements, or i * stride where rows is null. */
 struct fly_run;
 enum { FLYI_ITEM_QUERIES = 128 }; /* at most, in one launch */
 
@@ -77,7 +78,7 @@ typedef struct flyi_forward_cpu {
   int32_t type, out_type, dim, value_dim;
   float scale;   /* times log2(e) */
   int32_t b, h, q0; /* what the mask is told about the first query */
-  const float *k, *v;   /* key block i: k + i * 64 * padded dim, v + i * 64 * v_stride */
+  const float *k, *v;   /* key block i: k + i * 64 * padded dim or its half, v + i * 64 * v_stride */
   const uint8_t *special; /* [key blocks]: V holds an infinity or a NaN */
   int64_t v_stride, len_kv;
   const struct fly_run *runs; /* of the queries' map tile */
@@ -97,6 +98,7 @@ typedef struct flyi_forward_cpu {
 /* What a build of the template offers. */
 typedef struct flyi_forward_code {
   int32_t lanes;
+  int32_t pair; /* elements of packed K and V in 4 bytes: 2 for bf16 that stays bf16, else 1 */
   int64_t (*scratch_size)(int32_t dim, int32_t value_dim);
   int (*pack)(const flyi_pack_cpu *pack); /* not 0: V holds an infinity or a NaN */
   void (*forward)(const flyi_forward_cpu *call);
@@ -104,8 +106,9 @@ typedef struct flyi_forward_code {
 
 /* ---- backward attention on the CPU (attn_bwd_cpu.c) -------------------------------------------------------------------
  *
- * All inside is f32, in blocks of 64 rows of a (batch, head): Q, dO, K and the gradients as [row][dim padded to the target's
- * lanes], K and V also transposed as [dim][64 keys]. */
+ * In blocks of 64 rows of a (batch, head): Q, dO, K and the gradients as f32 [row][dim padded to the target's lanes], K
+ * and V also transposed as [dim][64 keys]. The build for bf16 that stays bf16 puts words of two bf16 into the same memory
+ * (attn_bwd_cpu.c); its gradients are f32. */
 
 /* 64 queries made ready. Row i of a tensor is at rows[i] * stride elements, or i * stride where rows is null. */
 typedef struct flyi_queries_cpu {
@@ -145,6 +148,7 @@ typedef struct flyi_backward_cpu {
   int32_t queries, keys; /* 1 to 64 */
   int32_t dim, value_dim;
   int32_t b, h, q0, kv0; /* what the mask is told */
+  float scale;
   uint8_t full;    /* every pair is visible */
   uint8_t special; /* Q, dO or K holds an infinity or a NaN */
   flyi_tile_fn *tile;

@@ -14,6 +14,7 @@ typedef struct problem {
   const fly_attention *c;
   int64_t b, h, entry, kv_head, dim, value_dim, queries, keys;
   double scale, rounding; /* of O's type */
+  double p_rounding;      /* oracle_rounding_of_p */
   double *k, *v;          /* [keys][...], as the call's rows have them */
   bool *seen;             /* [keys], by the query at hand */
   /* Of the query at hand: P and dP, and what they may be off by, in units of P where P is meant. */
@@ -52,6 +53,7 @@ static problem *open_problem(const fly_attention *c, int64_t b, int64_t h) {
   t->kv_head = h / (g->heads / c->k.shape[1]);
   t->queries = length(g->cu_seqlens_q, b, g->len_q), t->keys = length(g->cu_seqlens_kv, b, g->len_kv);
   t->scale = c->scale != 0 ? c->scale : 1 / sqrt((double)t->dim);
+  t->p_rounding = oracle_rounding_of_p(c);
   t->rounding = c->out.type == FLY_F32 ? 0x1p-24 : c->out.type == FLY_F16 ? 0x1p-11 : 0x1p-8;
   t->k = calloc(t->keys * t->dim + 1, sizeof(double)), t->v = calloc(t->keys * t->value_dim + 1, sizeof(double));
   t->seen = calloc(t->keys + 1, sizeof(bool));
@@ -135,6 +137,8 @@ static void add_query(problem *t, int64_t i, oracle_gradients *g) {
     double p = t->p[j], p_error = p * t->p_error + 0x1p-126, ds = p * (t->dp[j] - t->delta + t->d_lse) * t->scale;
     double size = fabs(t->dp[j]) + fabs(t->delta) + fabs(t->d_lse);
     double error = fabs(t->scale) * (p_error * size + p * (FLT_EPSILON * (t->dp_error[j] + size) + t->delta_error));
+    error += t->p_rounding / 2 * (fabs(ds) + 0x1p-118); /* add() takes it twice */
+    p_error += t->p_rounding / 2 * (p + 0x1p-118);
     int64_t row = key_row(t, j);
     add(&g->q, &c->q, t->entry, t->h, query_row(t, i), ds, error, t->k + j * t->dim);
     add(&g->k, &c->k, t->entry, t->kv_head, row, ds, error, t->q);
