@@ -8,7 +8,7 @@
 #include <flymask/flymask.h>
 #include <stdatomic.h>
 
-#include "../compiler/templates/launch.h"
+#include "../compiler/templates/launch_cuda.h"
 
 #define FLYI_MUST_CHECK __attribute__((warn_unused_result))
 #define FLYI_PRINTF(text, first) __attribute__((format(printf, text, first)))
@@ -92,6 +92,17 @@ typedef struct flyi_parameter {
   bool baked;        /* a constant of the code: only this value can be bound */
 } flyi_parameter;
 
+/* A kernel of a PTX text. One role may have several: the first whose needs the call and the device meet is the one to launch. */
+typedef struct flyi_cuda_entry {
+  const char *name;
+  int32_t role;                /* flyi_cuda_role */
+  int32_t needs;               /* FLYI_CUDA_ALIGNED or 0 */
+  int32_t outer, inner;        /* rows of a tile; inner 0: it walks no map */
+  int32_t threads;             /* of a block */
+  int32_t shared_bytes;        /* dynamic */
+  int32_t argument_bytes;      /* flyi_cuda_argument_size of the mask's slots */
+} flyi_cuda_entry;
+
 /* What one image can declare. */
 enum { FLYI_MAX_PARAMETERS = 1024, FLYI_MAX_BUFFERS = 256 };
 
@@ -108,6 +119,9 @@ typedef struct flyi_image {
   flyi_section code;        /* an object file with FLYI_TILE_SYMBOL */
   flyi_section ir;          /* the verified mask as LLVM bitcode, for fly_mask_combine; may be absent */
   fly_kernel_desc kernel;   /* type FLY_TYPE_NONE: an image of a mask alone */
+  int entry_count;          /* kernels of `ptx`; 0: an image for the CPU */
+  flyi_cuda_entry *entries;
+  flyi_section ptx;         /* its text, with a NUL at the end (which size counts) */
   void *memory;
 } flyi_image;
 
@@ -240,12 +254,43 @@ fly_status flyi_isa_parse(const char *target, flyi_isa *out, fly_error *error);
 
 /* ---- kernels (kernel.c, attention.c; templates/attn_fwd_cpu.c) -------------------------------------------------------- */
 
+typedef struct flyi_cuda_code flyi_cuda_code;
+
 struct fly_kernel {
   atomic_int references;
   fly_mask *mask;
   fly_kernel_desc desc; /* complete: value_dim set, target NULL */
   flyi_isa isa;
+  char cuda_target[16]; /* "sm_80"; "cuda": that of the device it is launched on; "": a kernel for the CPU */
+  _Atomic(flyi_cuda_code *) cuda; /* what has been compiled or loaded so far */
   _Atomic(flyi_bytes *) image; /* made on first request */
 };
+
+/* ---- CUDA kernels (cuda_code.c; compiler/nvptx.c) ------------------------------------------------------------------------ */
+
+typedef enum flyi_direction { FLYI_DIRECTION_FORWARD, FLYI_DIRECTION_BACKWARD } flyi_direction;
+
+/* The kernels of one direction for one target. Immutable. */
+struct flyi_cuda_code {
+  flyi_cuda_code *next;        /* of a kernel's list */
+  char target[16];
+  unsigned directions;         /* bit d: of flyi_direction d */
+  int entry_count;
+  flyi_cuda_entry *entries;
+  flyi_section ptx;            /* NUL-terminated */
+  flyi_hash hash;              /* of target and ptx: names a loaded module */
+  void *memory;
+};
+
+/* Whether a target names a CUDA device: "cuda", "sm_80". Not whether it can be compiled for. */
+bool flyi_is_cuda_target(const char *target);
+/* The kernel's code for a direction on a device of compute capability "sm_NN" (NULL: the kernel's own target): as loaded, or compiled
+ * now. It stays the kernel's. Thread-safe. */
+fly_status flyi_kernel_cuda(fly_kernel *kernel, flyi_direction direction, const char *device, const flyi_cuda_code **out,
+                            fly_error *error);
+/* The compiler's part: PTX for a mask, from the cache or compiled. libflymask_runtime has no compiler and says so. */
+fly_status flyi_cuda_compile(const fly_mask *mask, const fly_kernel_desc *desc, flyi_direction direction, const char *target,
+                             flyi_cuda_code **out, fly_error *error);
+void flyi_cuda_code_free(flyi_cuda_code *code);
 
 #endif
