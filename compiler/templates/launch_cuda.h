@@ -19,12 +19,11 @@ enum {
 /* What a kernel of an image does. The outer tile is what a block of threads owns, the inner ones what it walks through. */
 typedef enum flyi_cuda_role {
   FLYI_CUDA_FORWARD,          /* outer: queries, inner: keys. Writes out, lse */
-  FLYI_CUDA_BACKWARD_ROWS,    /* outer: queries. Writes neg_lse, delta and special_q */
+  FLYI_CUDA_BACKWARD_ROWS,    /* outer: queries. Writes neg_lse and delta */
   FLYI_CUDA_BACKWARD_KEYS,    /* outer: keys (of call.walk query heads), inner: queries. Writes d_k, d_v */
   FLYI_CUDA_BACKWARD_QUERIES, /* outer: queries, inner: keys. Writes d_q */
   FLYI_CUDA_FORWARD_SPLIT,    /* as FORWARD, for a part of the inner tiles. Writes part_out, part_lse */
   FLYI_CUDA_MERGE,            /* outer: queries. part_out, part_lse to out, lse */
-  FLYI_CUDA_BACKWARD_SCAN,    /* outer: keys (as BACKWARD_KEYS). Writes special_kv */
   FLYI_CUDA_BACKWARD_FINISH,  /* outer: rows of the tensor call.finish.to. Sums rows that repeat, zeroes rows that are not read */
   FLYI_CUDA_ROLES
 } flyi_cuda_role;
@@ -66,7 +65,7 @@ typedef struct flyi_cuda_finish {
   int32_t reserved;
 } flyi_cuda_finish;
 
-/* A backward call launches, on one stream: ROWS, SCAN, KEYS (where d_k or d_v is wanted), QUERIES (where d_q is), and FINISH once
+/* A backward call launches, on one stream: ROWS, KEYS (where d_k or d_v is wanted), QUERIES (where d_q is), and FINISH once
  * for each gradient that has sums (rows of the tensor repeat among the call's rows) or rows that the call does not read. */
 typedef struct flyi_cuda_call {
   flyi_cuda_tensor q, k, v, out, lse;    /* lse: f32, may be 0 in a forward call */
@@ -81,14 +80,12 @@ typedef struct flyi_cuda_call {
   int32_t together;                      /* pairs of (batch, head) whose tiles are dealt in turn: see flyi_cuda_work */
   /* backward; rows of d_out, d_lse go through out_rows, of d_q through q_rows, of d_k and d_v through kv_rows */
   flyi_cuda_tensor d_out, d_lse, d_q, d_k, d_v;
-  uint64_t neg_lse, delta;               /* workspace, f32 [batch * heads][rows_q] */
-  uint64_t special_q, special_kv;        /* workspace, a byte for 8 rows: [batch * heads][rows_q / 8], [pairs of KEYS][rows_kv / 8]. Is
-                                            one of them not finite, or so large that products overflow? */
+  uint64_t neg_lse, delta;               /* workspace, f32 [batch * heads][rows_q], all of it written by ROWS, whose tiles cover rows_q */
   uint64_t sums_q, sums_k, sums_v;       /* workspace, f32 [batch * heads][rows_q][dim], [pairs of KEYS][rows_kv][dim or value_dim]: where
                                             gradients wait for BACKWARD_FINISH, if rows repeat; 0: they go straight to their tensor */
   int32_t rows_q, rows_kv;               /* of the longest entry, rounded up to multiples of 256 */
   int32_t add_gradients;
-  int32_t walk;                          /* query heads of a pair of BACKWARD_KEYS and SCAN: group, or 1 where kv_rows differ by head */
+  int32_t walk;                          /* query heads of a pair of BACKWARD_KEYS: group, or 1 where kv_rows differ from head to head */
   flyi_cuda_finish finish;
   /* split keys */
   int32_t parts;                         /* a block walks part x % parts of its inner tiles; 0 or 1: all of them */
