@@ -19,6 +19,11 @@ static fly_status check_objects(const fly_attention *c, fly_error *error) {
                   values->name, code->name);
   if (c->threads < 0) return REFUSE(error, "threads is %d", c->threads);
   if (!isfinite(c->scale)) return REFUSE(error, "scale is not finite");
+  if (c->kernel->cuda_target[0] && !c->cuda)
+    return REFUSE(error, "cuda is NULL: the kernel is for %s (fly_cuda_create makes one)", c->kernel->cuda_target);
+  if (!c->kernel->cuda_target[0] && (c->cuda || c->stream))
+    return REFUSE(error, "%s is given, but the kernel is for the CPU: make it with desc.target \"cuda\"",
+                  c->cuda ? "cuda" : "stream");
   return FLY_OK;
 }
 

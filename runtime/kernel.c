@@ -50,6 +50,7 @@ void fly_kernel_release(fly_kernel **slot) {
   if (!kernel) return;
   *slot = NULL;
   if (atomic_fetch_sub_explicit(&kernel->references, 1, memory_order_acq_rel) != 1) return;
+  flyi_residents_free(&kernel->residents);
   flyi_bytes *image = atomic_load(&kernel->image);
   if (image) flyi_bytes_free(image);
   free(image);

@@ -60,6 +60,13 @@ int flyi_worker_count(const flyi_threads *threads, int64_t count);
 void flyi_parallel(const flyi_threads *threads, int64_t count, void (*body)(void *context, int64_t item, int worker),
                    void *context);
 
+/* ---- copies on devices (cuda_resident.c) ------------------------------------------------------------------------------ */
+
+/* What devices hold of an object: a list, empty at first. The object's end frees all of it. */
+typedef struct flyi_resident flyi_resident;
+typedef _Atomic(flyi_resident *) flyi_residents;
+void flyi_residents_free(flyi_residents *list);
+
 /* ---- buffers (buffer.c) ---------------------------------------------------------------------------------------------- */
 
 struct fly_buffer {
@@ -71,6 +78,7 @@ struct fly_buffer {
   flyi_hash hash;   /* of type, shape and contents */
   void *data;       /* at least 8 bytes, zero-padded */
   _Atomic(struct flyi_pyramid *) pyramid; /* built by the first map that reads the buffer (pyramid.c) */
+  flyi_residents residents;
 };
 
 /* A buffer of data that the library made: `data`, from flyi_alloc with 8 bytes more than it holds, is taken over, also on
@@ -233,6 +241,7 @@ struct fly_map {
   int32_t *plane_of;     /* [info.batch * info.heads]: which of them is (b, h) of the map */
   int plane_count;
   _Atomic(flyi_plane *) transposed; /* as planes; NULL until fly_map_transpose */
+  flyi_residents residents;
   void *memory;
 };
 
@@ -264,6 +273,7 @@ struct fly_kernel {
   char cuda_target[16]; /* "sm_80"; "cuda": that of the device it is launched on; "": a kernel for the CPU */
   _Atomic(flyi_cuda_code *) cuda; /* what has been compiled or loaded so far */
   _Atomic(flyi_bytes *) image; /* made on first request */
+  flyi_residents residents;    /* modules */
 };
 
 /* ---- CUDA kernels (cuda_code.c; compiler/nvptx.c) ------------------------------------------------------------------------ */
