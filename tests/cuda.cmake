@@ -1,0 +1,29 @@
+# The CUDA runtime and its kernels on tests/simcuda. flymask_cuda_test(name ...) is flymask_test for a suite that links the
+# simulated driver: libcuda.so.1 is then the one that is there already.
+function(flymask_cuda_test name)
+  flymask_test(${name} ${ARGN} LIBRARIES simcuda)
+endfunction()
+
+flymask_cuda_test(cuda_driver)
+flymask_test(cuda_absent)
+flymask_cuda_test(cuda_calls)
+
+# simcuda.MASK.fwd|bwd.TYPE: every mask of the library, forward and backward. One suite, a case each.
+add_executable(test_cuda_masks test_cuda_masks.c library/scene_call.c library/scene.c library/windows.c library/blocks.c
+  library/documents.c library/images.c)
+target_link_libraries(test_cuda_masks PRIVATE test_support simcuda)
+foreach(source IN LISTS MASKS)
+  get_filename_component(mask ${source} NAME_WE)
+  foreach(direction fwd bwd)
+    foreach(type bf16 f16 f32)
+      set(case ${mask}.${direction}.${type})
+      set(label ci)
+      if(case MATCHES "^(causal\\.fwd\\.bf16|stochastic\\.bwd\\.bf16|document\\.fwd\\.f32)$")
+        set(label quick)
+      endif()
+      add_test(NAME simcuda.${case} COMMAND test_cuda_masks)
+      set_tests_properties(simcuda.${case} PROPERTIES LABELS ${label} TIMEOUT 300
+        ENVIRONMENT "CK_RUN_CASE=${case};CK_DEFAULT_TIMEOUT=300;XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/test-cache")
+    endforeach()
+  endforeach()
+endforeach()
