@@ -1,7 +1,7 @@
 /* A machine without a CUDA driver: asking for a GPU is an error that says so, and everything else goes on. */
 #include <dlfcn.h>
 
-#include "support/map_case.h"
+#include "map_case.h"
 
 START_TEST(asking_for_a_gpu_says_that_there_is_no_driver) {
   void *driver = dlopen("libcuda.so.1", RTLD_NOW);

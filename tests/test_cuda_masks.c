@@ -3,7 +3,7 @@
  *
  * A case for each mask, direction and element type, named MASK.fwd.bf16: ctest runs each alone by CK_RUN_CASE. */
 #include "library/scene_call.h"
-#include "support/cuda_call.h"
+#include "cuda_call.h"
 
 static const struct {
   const char *name;
@@ -70,7 +70,7 @@ static Suite *cuda_masks_suite(void) {
   Suite *suite = suite_create("cuda_masks");
   const library_mask *m;
   for (int i = 0; (m = library_mask_at(i / VARIANTS)); i++) {
-    ck_assert_int_lt(i, 128 * VARIANTS);
+    if (i == 128 * VARIANTS) abort(); /* more masks than there is room for */
     snprintf(names[i], sizeof names[i], "%s.%s.%s", m->name, i / TYPES % DIRECTIONS ? "bwd" : "fwd",
              types[i % TYPES].name);
     TCase *tcase = tcase_create(names[i]);

@@ -4,7 +4,7 @@
 #define LIBRARY_SCENE_CALL_H
 
 #include "scene.h"
-#include "support/oracle_backward.h"
+#include "oracle_backward.h"
 
 typedef struct scene_call {
   const scene *scene;
