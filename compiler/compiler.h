@@ -74,12 +74,55 @@ fly_status flyi_divide(LLVMModuleRef module, fly_error *error);
 /* Then: divisions in fly_pair that become vectors (quotient.c). */
 void flyi_quotients(LLVMModuleRef module);
 
+/* ---- connect (connect.c) ----------------------------------------------------------------------------------------------- */
+
+/* Loads of baked parameters become constants. */
+void flyi_bake(LLVMModuleRef module, const flyi_declarations *declarations);
+/* Where functions that a symbolic mask has become part of find flyi_mask_args: `offset` bytes behind what their first argument points
+ * to. data_space: the address space of captured data. */
+typedef struct flyi_arguments {
+  int64_t offset;
+  unsigned data_space;
+} flyi_arguments;
+/* All globals and calls of the symbolic form are replaced. */
+fly_status flyi_connect(LLVMModuleRef module, const flyi_declarations *declarations, const flyi_arguments *where,
+                        fly_error *error);
+
 /* ---- specialize (specialize.c) ---------------------------------------------------------------------------------------- */
 
 /* Joins the symbolic module (consumed) with the mask_tile template for `isa`: globals become loads from flyi_mask_args, baked
  * parameters constants; then O3. What is left exports FLYI_TILE_SYMBOL alone. */
 fly_status flyi_specialize(LLVMModuleRef module, const flyi_declarations *declarations, flyi_isa isa, LLVMModuleRef *out,
                            fly_error *error);
+
+/* LLVM's passes by their textual names. machine may be NULL. */
+fly_status flyi_passes(LLVMModuleRef module, const char *passes, LLVMTargetMachineRef machine, fly_error *error);
+
+/* ---- NVIDIA's devices (nvptx_plan.c, nvptx.c, nvptx_compile.c) ------------------------------------------------------------ */
+
+/* What a template becomes for one element type, shape and target. */
+typedef struct flyi_cuda_plan {
+  flyi_section bitcode;   /* the template */
+  struct {
+    const char *name;
+    int value;
+  } constants[40];        /* of the template */
+  int constant_count;
+  flyi_cuda_entry entries[8];
+  int entry_count;
+} flyi_cuda_plan;
+/* slots: of the mask (launch.h). FLY_ERROR_UNSUPPORTED: no such kernels; says which there are. */
+fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direction, const char *target, int slots,
+                               flyi_cuda_plan *plan, fly_error *error);
+/* The PTX version that a target needs, times 10; 0: unknown. */
+int flyi_cuda_ptx_version(const char *target);
+/* From the symbolic module (consumed) to PTX, or optimised IR, as text with a NUL. Adds to the plan what the mask decides. */
+fly_status flyi_nvptx(LLVMModuleRef module, const flyi_declarations *declarations, flyi_cuda_plan *plan,
+                      const char *target, fly_emit what, flyi_bytes *out, fly_error *error);
+
+/* The same from a mask, without the cache: *text is the caller's. (flyi_cuda_compile: runtime.h) */
+fly_status flyi_cuda_emit(const fly_mask *mask, const fly_kernel_desc *desc, flyi_direction direction,
+                          const char *target, fly_emit what, char **text, fly_error *error);
 
 /* ---- emit (emit.c) ---------------------------------------------------------------------------------------------------- */
 
@@ -117,6 +160,8 @@ LLVMContextRef flyi_context_create(void);
 /* ---- embedded files (embed.S) ----------------------------------------------------------------------------------------- */
 
 extern const char flyi_tile_bitcode[], flyi_tile_bitcode_end[]; /* templates/mask_tile.c */
+extern const char flyi_fwd_cuda_bitcode[], flyi_fwd_cuda_bitcode_end[]; /* templates/attn_fwd_cuda.c */
+extern const char flyi_bwd_cuda_bitcode[], flyi_bwd_cuda_bitcode_end[]; /* templates/attn_bwd_cuda.c */
 extern const char flyi_mask_header[], flyi_mask_header_end[];   /* include/flymask/mask.h, NUL-terminated */
 
 #endif

@@ -100,6 +100,8 @@ typedef struct flyi_parameter {
   bool baked;        /* a constant of the code: only this value can be bound */
 } flyi_parameter;
 
+typedef enum flyi_direction { FLYI_DIRECTION_FORWARD, FLYI_DIRECTION_BACKWARD, FLYI_DIRECTIONS } flyi_direction;
+
 /* A kernel of a PTX text. One role may have several: the first whose needs the call and the device meet is the one to launch. */
 typedef struct flyi_cuda_entry {
   const char *name;
@@ -112,7 +114,7 @@ typedef struct flyi_cuda_entry {
 } flyi_cuda_entry;
 
 /* What one image can declare. */
-enum { FLYI_MAX_PARAMETERS = 1024, FLYI_MAX_BUFFERS = 256 };
+enum { FLYI_MAX_PARAMETERS = 1024, FLYI_MAX_BUFFERS = 256, FLYI_MAX_ENTRIES = 16 /* of a direction */ };
 
 /* What an image holds, decoded. Strings and arrays are owned by `memory`. */
 typedef struct flyi_image {
@@ -127,9 +129,9 @@ typedef struct flyi_image {
   flyi_section code;        /* an object file with FLYI_TILE_SYMBOL */
   flyi_section ir;          /* the verified mask as LLVM bitcode, for fly_mask_combine; may be absent */
   fly_kernel_desc kernel;   /* type FLY_TYPE_NONE: an image of a mask alone */
-  int entry_count;          /* kernels of `ptx`; 0: an image for the CPU */
-  flyi_cuda_entry *entries;
-  flyi_section ptx;         /* its text, with a NUL at the end (which size counts) */
+  int entry_counts[FLYI_DIRECTIONS]; /* kernels of ptx[direction]; 0 of both: an image for the CPU */
+  flyi_cuda_entry *entries[FLYI_DIRECTIONS];
+  flyi_section ptx[FLYI_DIRECTIONS]; /* a text, with a NUL at the end (which size counts) */
   void *memory;
 } flyi_image;
 
@@ -178,6 +180,7 @@ struct fly_mask {
   uint8_t *bytes; /* the image's own bytes */
   size_t size;
   flyi_code code;
+  char *cache;    /* directory for what is compiled of it later; NULL: the user's */
 };
 
 /* Takes over bytes (also on failure) and code (zero: the runtime's own loader loads it; also on failure). */
@@ -278,13 +281,11 @@ struct fly_kernel {
 
 /* ---- CUDA kernels (cuda_code.c; compiler/nvptx.c) ------------------------------------------------------------------------ */
 
-typedef enum flyi_direction { FLYI_DIRECTION_FORWARD, FLYI_DIRECTION_BACKWARD } flyi_direction;
-
 /* The kernels of one direction for one target. Immutable. */
 struct flyi_cuda_code {
   flyi_cuda_code *next;        /* of a kernel's list */
   char target[16];
-  unsigned directions;         /* bit d: of flyi_direction d */
+  flyi_direction direction;
   int entry_count;
   flyi_cuda_entry *entries;
   flyi_section ptx;            /* NUL-terminated */
@@ -302,5 +303,10 @@ fly_status flyi_kernel_cuda(fly_kernel *kernel, flyi_direction direction, const 
 fly_status flyi_cuda_compile(const fly_mask *mask, const fly_kernel_desc *desc, flyi_direction direction, const char *target,
                              flyi_cuda_code **out, fly_error *error);
 void flyi_cuda_code_free(flyi_cuda_code *code);
+/* A copy of one direction of an image; *out is NULL where it has none. */
+fly_status flyi_cuda_code_of(const flyi_image *image, flyi_direction direction, flyi_cuda_code **out, fly_error *error);
+/* The mask's image with the kernel's code: of whatever directions the list holds. */
+fly_status flyi_cuda_image(const fly_mask *mask, const fly_kernel_desc *desc, const char *target, const flyi_cuda_code *list,
+                           flyi_bytes *out, fly_error *error);
 
 #endif

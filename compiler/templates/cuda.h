@@ -31,7 +31,7 @@ typedef int64_t i64;
 
 /* ---- who and where ------------------------------------------------------------------------------------------------- */
 
-extern SHARED char flyi_shared[];
+extern SHARED char flyi_shared[] __attribute__((aligned(128)));
 
 INL u32 shared_base(void) { return (u32)(u64)(SHARED char *)flyi_shared; }
 INL i32 thread_index(void) { return __nvvm_read_ptx_sreg_tid_x(); }

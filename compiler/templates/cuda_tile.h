@@ -254,18 +254,34 @@ INL void copy_tile(struct share s, u32 to, struct source from, i32 dealt, i32 fi
 
 /* ---- the mask ------------------------------------------------------------------------------------------------------ */
 
+/* A mask of many instructions, with loops or locals: not inlined for each pair, but in a loop that gives a bit a pair. */
+CONSTANT mask_in_loop;
+
+/* Bit 4 (8 a + i) + j: of s[a][i][j]. */
+INL u64 mask_bits(i32 blocks, i32 columns, i32 b, i32 h, i32 row0, i32 col0) {
+  u64 bits = 0;
+  ROLLED for (i32 n = 0; n < blocks * columns * 4; n++) {
+    i32 a = n / (4 * columns), i = n / 4 % columns, j = n % 4;
+    _Bool keep = mask(b, h, row0 + a * 16 + (j >> 1) * 8, col0 + i * 8 + (j & 1));
+    bits |= (u64)keep << (4 * (8 * a + i) + j);
+  }
+  return bits;
+}
+
 /* Scores of `blocks` x 16 rows (queries) and `columns` x 8 keys, as C operands lie: what is masked becomes -inf. row0 and col0: of
  * this lane's first element, the offset of queries added. Scores of one diagonal come one after another, and the mask is told
  * q = kv + d: so what depends on q - kv alone is worked out once for all of them. */
 INL void mask_scores(float s[MAX_BLOCKS][MAX_INNER / 8][4], i32 blocks, i32 columns, i32 b, i32 h, i32 row0, i32 col0) {
-  i32 d0 = row0 - col0;
+  const u64 bits = mask_in_loop ? mask_bits(blocks, columns, b, h, row0, col0) : 0;
+  const i32 d0 = row0 - col0;
   UNROLL for (i32 g = 0; g < columns + 2 * blocks - 1; g++) UNROLL for (i32 y = 0; y < 2 * blocks; y++) {
     i32 i = y - g + columns - 1;
     if (i < 0 || i >= columns) continue;
     UNROLL for (i32 e = 0; e < 2; e++) {
       i32 kv = col0 + i * 8 + e, d = d0 + y * 8 - i * 8 - e;
       float *x = &s[y / 2][i][2 * (y % 2) + e];
-      *x = choose(mask(b, h, kv + d, kv), *x, -infinity());
+      _Bool keep = mask_in_loop ? bits >> (4 * (8 * (y / 2) + i) + 2 * (y % 2) + e) & 1 : mask(b, h, kv + d, kv);
+      *x = choose(keep, *x, -infinity());
     }
   }
 }

@@ -1,0 +1,243 @@
+/* nvptx.c: joins a mask with a CUDA template, and emits PTX. Input: the symbolic module (flyi_verify) and a plan (nvptx_plan.c).
+ * Output: PTX text whose entries are the plan's.
+ *
+ *     template ── link mask ── set constants ── inline ── connect what the mask reads ── O3 ── PTX
+ *
+ * Everything is inlined before the mask's globals are connected: they are then loads in a kernel itself, whose argument they
+ * become parts of. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <llvm-c/BitReader.h>
+#include <llvm-c/DebugInfo.h>
+#include <llvm-c/Linker.h>
+
+#include "compiler.h"
+
+static const char triple[] = "nvptx64-nvidia-cuda";
+enum { GLOBAL_SPACE = 1 };
+
+/* ---- target ------------------------------------------------------------------------------------------------------ */
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void initialize(void) {
+  LLVMInitializeNVPTXTargetInfo();
+  LLVMInitializeNVPTXTarget();
+  LLVMInitializeNVPTXTargetMC();
+  LLVMInitializeNVPTXAsmPrinter();
+}
+
+static LLVMTargetMachineRef machine_of(const char *target, fly_error *error) {
+  LLVMTargetRef found;
+  char *message = NULL, features[16];
+  pthread_once(&once, initialize);
+  if (LLVMGetTargetFromTriple(triple, &found, &message)) {
+    flyi_fail(error, FLY_ERROR_UNSUPPORTED, "this LLVM does not compile for NVIDIA's devices: %s", message);
+    LLVMDisposeMessage(message);
+    return NULL;
+  }
+  snprintf(features, sizeof features, "+ptx%d", flyi_cuda_ptx_version(target));
+  LLVMTargetMachineRef machine = LLVMCreateTargetMachine(found, triple, target, features, LLVMCodeGenLevelAggressive,
+                                                         LLVMRelocDefault, LLVMCodeModelDefault);
+  if (!machine) flyi_fail(error, FLY_ERROR_INTERNAL, "LLVM has no target machine for %s", target);
+  return machine;
+}
+
+/* ---- the two modules in one ---------------------------------------------------------------------------------------- */
+
+/* Consumes the mask's module. */
+static fly_status join(LLVMModuleRef mask, flyi_section bitcode, LLVMModuleRef *out, fly_error *error) {
+  LLVMModuleRef template = NULL;
+  LLVMMemoryBufferRef buffer = LLVMCreateMemoryBufferWithMemoryRange(bitcode.data, bitcode.size, "template", false);
+  LLVMParseBitcodeInContext2(LLVMGetModuleContext(mask), buffer, &template); /* on failure it stays NULL */
+  LLVMDisposeMemoryBuffer(buffer);
+  *out = NULL;
+  if (!template) {
+    LLVMDisposeModule(mask);
+    return flyi_fail(error, FLY_ERROR_INTERNAL, "the CUDA template cannot be read");
+  }
+  LLVMStripModuleDebugInfo(mask);
+  LLVMSetTarget(mask, LLVMGetTarget(template));
+  LLVMSetDataLayout(mask, LLVMGetDataLayoutStr(template));
+  if (LLVMLinkModules2(template, mask)) { /* consumes the mask's module */
+    LLVMDisposeModule(template);
+    return flyi_fail(error, FLY_ERROR_INTERNAL, "the mask cannot be linked with its CUDA template");
+  }
+  *out = template;
+  return FLY_OK;
+}
+
+static fly_status set_constants(LLVMModuleRef module, const flyi_cuda_plan *plan, fly_error *error) {
+  for (int i = 0; i < plan->constant_count; i++) {
+    LLVMValueRef global = LLVMGetNamedGlobal(module, plan->constants[i].name);
+    if (!global) continue; /* not read for this shape */
+    LLVMTypeRef type = LLVMGlobalGetValueType(global);
+    LLVMSetInitializer(global, LLVMConstInt(type, (uint64_t)(int64_t)plan->constants[i].value, true));
+    LLVMSetGlobalConstant(global, true);
+    LLVMSetLinkage(global, LLVMInternalLinkage);
+  }
+  for (LLVMValueRef g = LLVMGetFirstGlobal(module); g; g = LLVMGetNextGlobal(g)) {
+    const char *name = LLVMGetValueName2(g, &(size_t){0});
+    bool left = LLVMIsGlobalConstant(g) && LLVMIsDeclaration(g) && strncmp(name, "fly.", 4) != 0;
+    if (left && strncmp(name, "flyi_", 5) != 0)
+      return flyi_fail(error, FLY_ERROR_INTERNAL, "the CUDA template's constant %s has no value", name);
+  }
+  return FLY_OK;
+}
+
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
+
+static const flyi_cuda_entry *entry_of(const flyi_cuda_plan *plan, LLVMValueRef function) {
+  const char *name = LLVMGetValueName2(function, &(size_t){0});
+  for (int i = 0; i < plan->entry_count; i++)
+    if (strcmp(plan->entries[i].name, name) == 0) return &plan->entries[i];
+  return NULL;
+}
+
+static void annotate(LLVMValueRef kernel, const char *what, int value) {
+  LLVMModuleRef module = LLVMGetGlobalParent(kernel);
+  LLVMContextRef context = LLVMGetModuleContext(module);
+  LLVMValueRef number = LLVMConstInt(LLVMInt32TypeInContext(context), (uint64_t)value, false);
+  LLVMMetadataRef parts[] = {LLVMValueAsMetadata(kernel), LLVMMDStringInContext2(context, what, strlen(what)),
+                             LLVMValueAsMetadata(number)};
+  LLVMAddNamedMetadataOperand(module, "nvvm.annotations",
+                              LLVMMetadataAsValue(context, LLVMMDNodeInContext2(context, parts, 3)));
+}
+
+static void add_text(LLVMValueRef function, const char *name, const char *value) {
+  LLVMContextRef context = LLVMGetModuleContext(LLVMGetGlobalParent(function));
+  LLVMAddAttributeAtIndex(
+      function, LLVMAttributeFunctionIndex,
+      LLVMCreateStringAttribute(context, name, (unsigned)strlen(name), value, (unsigned)strlen(value)));
+}
+
+/* The argument is as long as this mask needs; so many threads a block, which LLVM 19 reads as an annotation, later ones as an
+ * attribute. */
+static void describe_kernel(LLVMValueRef kernel, const flyi_cuda_entry *entry) {
+  LLVMContextRef context = LLVMGetModuleContext(LLVMGetGlobalParent(kernel));
+  unsigned byval = LLVMGetEnumAttributeKindForName("byval", 5);
+  LLVMTypeRef type = LLVMArrayType2(LLVMInt64TypeInContext(context), (uint64_t)entry->argument_bytes / 8);
+  char threads[16];
+  snprintf(threads, sizeof threads, "%d", entry->threads);
+  LLVMRemoveEnumAttributeAtIndex(kernel, 1, byval);
+  LLVMAddAttributeAtIndex(kernel, 1, LLVMCreateTypeAttribute(context, byval, type));
+  annotate(kernel, "maxntidx", entry->threads);
+  add_text(kernel, "nvvm.maxntid", threads);
+}
+
+/* Kernels are the template's exported functions that receive a struct by value. */
+static bool is_kernel(LLVMValueRef function) {
+  unsigned byval = LLVMGetEnumAttributeKindForName("byval", 5);
+  return LLVMGetLinkage(function) == LLVMExternalLinkage && LLVMCountParams(function) == 1 &&
+         LLVMGetEnumAttributeAtIndex(function, 1, byval);
+}
+
+/* Kernels that are not wanted go; all other functions are inlined into those that are. */
+static void prepare_functions(LLVMModuleRef module, const flyi_cuda_plan *plan) {
+  static const char *const enums[] = {"optnone", "noinline", "mustprogress", "uwtable"};
+  static const char *const texts[] = {"no-builtins", "target-cpu", "target-features", "tune-cpu", "frame-pointer"};
+  LLVMContextRef context = LLVMGetModuleContext(module);
+  unsigned inlined = LLVMGetEnumAttributeKindForName("alwaysinline", 12);
+  LLVMValueRef next;
+  for (LLVMValueRef f = LLVMGetFirstFunction(module); f; f = next) {
+    next = LLVMGetNextFunction(f);
+    if (LLVMIsDeclaration(f)) continue;
+    for (size_t i = 0; i < sizeof enums / sizeof *enums; i++)
+      LLVMRemoveEnumAttributeAtIndex(f, LLVMAttributeFunctionIndex,
+                                     LLVMGetEnumAttributeKindForName(enums[i], strlen(enums[i])));
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+      LLVMRemoveStringAttributeAtIndex(f, LLVMAttributeFunctionIndex, texts[i], (unsigned)strlen(texts[i]));
+    const flyi_cuda_entry *entry = entry_of(plan, f);
+    if (entry) {
+      describe_kernel(f, entry);
+    } else if (is_kernel(f)) {
+      LLVMDeleteFunction(f);
+    } else {
+      LLVMAddAttributeAtIndex(f, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(context, inlined, 0));
+      if (strcmp(LLVMGetValueName2(f, &(size_t){0}), "mask") == 0) LLVMSetLinkage(f, LLVMInternalLinkage);
+    }
+  }
+}
+
+static void internalize(LLVMModuleRef module) {
+  for (LLVMValueRef f = LLVMGetFirstFunction(module); f; f = LLVMGetNextFunction(f))
+    if (!LLVMIsDeclaration(f) && !is_kernel(f)) LLVMSetLinkage(f, LLVMInternalLinkage);
+}
+
+/* ---- the mask ---------------------------------------------------------------------------------------------------- */
+
+/* Inlined, a mask is there once for each score that a thread holds. */
+static bool is_small(LLVMValueRef mask) {
+  enum { MOST = 96 };
+  int count = 0;
+  if (!LLVMIsAReturnInst(LLVMGetBasicBlockTerminator(LLVMGetEntryBasicBlock(mask)))) return false; /* it has loops */
+  for (LLVMValueRef i = LLVMGetFirstInstruction(LLVMGetEntryBasicBlock(mask)); i; i = LLVMGetNextInstruction(i))
+    if (LLVMIsAAllocaInst(i) || ++count > MOST) return false;
+  return true;
+}
+
+/* The data of a call do not change while a kernel runs: loads from anything but locals may be moved and merged. */
+static void mark_loads(LLVMValueRef mask) {
+  LLVMContextRef context = LLVMGetModuleContext(LLVMGetGlobalParent(mask));
+  unsigned invariant = LLVMGetMDKindIDInContext(context, "invariant.load", 14);
+  LLVMValueRef empty = LLVMMetadataAsValue(context, LLVMMDNodeInContext2(context, NULL, 0));
+  for (LLVMBasicBlockRef b = LLVMGetFirstBasicBlock(mask); b; b = LLVMGetNextBasicBlock(b))
+    for (LLVMValueRef i = LLVMGetFirstInstruction(b); i; i = LLVMGetNextInstruction(i)) {
+      if (!LLVMIsALoadInst(i)) continue;
+      LLVMValueRef at = LLVMGetOperand(i, 0);
+      while (LLVMIsAGetElementPtrInst(at)) at = LLVMGetOperand(at, 0);
+      if (LLVMIsALoadInst(at)) LLVMSetMetadata(i, invariant, empty); /* of captured data */
+    }
+}
+
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
+
+static fly_status optimize(LLVMModuleRef module, const flyi_declarations *declarations, LLVMTargetMachineRef machine,
+                           fly_error *error) {
+  static const flyi_arguments where = {sizeof(flyi_cuda_call), GLOBAL_SPACE};
+  LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(machine);
+  LLVMSetModuleDataLayout(module, layout);
+  LLVMDisposeTargetData(layout);
+  fly_status status = flyi_passes(module, "always-inline", machine, error);
+  if (!status) status = flyi_connect(module, declarations, &where, error);
+  if (status) return status;
+  internalize(module);
+  return flyi_passes(module, "default<O3>", machine, error);
+}
+
+fly_status flyi_nvptx(LLVMModuleRef module, const flyi_declarations *declarations, flyi_cuda_plan *plan,
+                      const char *target, fly_emit what, flyi_bytes *out, fly_error *error) {
+  *out = (flyi_bytes){0};
+  LLVMTargetMachineRef machine = machine_of(target, error);
+  fly_status status = machine ? FLY_OK : FLY_ERROR_UNSUPPORTED;
+  if (!status) {
+    flyi_bake(module, declarations);
+    status = flyi_passes(module, "function(lower-switch)", NULL, error);
+  }
+  LLVMValueRef mask = LLVMGetNamedFunction(module, "mask");
+  if (!status) status = flyi_straighten(mask, error);
+  if (status) goto done;
+  plan->constants[plan->constant_count].name = "mask_in_loop";
+  plan->constants[plan->constant_count++].value = !is_small(mask);
+  mark_loads(mask);
+  if ((status = join(module, plan->bitcode, &module, error))) goto done;
+  if ((status = set_constants(module, plan, error))) goto done;
+  prepare_functions(module, plan);
+  if ((status = optimize(module, declarations, machine, error))) goto done;
+  if (what == FLY_EMIT_LL) {
+    char *text = LLVMPrintModuleToString(module);
+    if (!text || !flyi_bytes_add(out, text, strlen(text))) status = flyi_no_memory(error);
+    LLVMDisposeMessage(text);
+  } else {
+    status = flyi_emit(module, machine, true, out, error);
+  }
+  if (!status && !flyi_bytes_add(out, "", 1)) status = flyi_no_memory(error);
+done:
+  if (status) flyi_bytes_free(out);
+  if (module) LLVMDisposeModule(module);
+  if (machine) LLVMDisposeTargetMachine(machine);
+  return status;
+}
