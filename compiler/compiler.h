@@ -100,24 +100,31 @@ fly_status flyi_passes(LLVMModuleRef module, const char *passes, LLVMTargetMachi
 
 /* ---- NVIDIA's devices (nvptx_plan.c, nvptx.c, nvptx_compile.c) ------------------------------------------------------------ */
 
-/* What a template becomes for one element type, shape and target. */
-typedef struct flyi_cuda_plan {
-  flyi_section bitcode;   /* the template */
+/* A template, and the values of its constants. */
+typedef struct flyi_cuda_part {
+  flyi_section bitcode;
   struct {
     const char *name;
     int value;
-  } constants[40];        /* of the template */
+  } constants[16];
   int constant_count;
+} flyi_cuda_part;
+/* What templates become for one element type, shape and target: one module. */
+typedef struct flyi_cuda_plan {
+  flyi_cuda_part parts[4];
+  int part_count;
   flyi_cuda_entry entries[8];
   int entry_count;
 } flyi_cuda_plan;
 /* slots: of the mask (launch.h). FLY_ERROR_UNSUPPORTED: no such kernels; says which there are. */
 fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direction, const char *target, int slots,
                                flyi_cuda_plan *plan, fly_error *error);
+/* The same for the backward direction, of a device with so many bytes of shared memory for a block (nvptx_plan_backward.c). */
+void flyi_cuda_plan_backward(const fly_kernel_desc *desc, int shared_bytes, int argument_bytes, flyi_cuda_plan *plan);
 /* The PTX version that a target needs, times 10; 0: unknown. */
 int flyi_cuda_ptx_version(const char *target);
-/* From the symbolic module (consumed) to PTX, or optimised IR, as text with a NUL. Adds to the plan what the mask decides. */
-fly_status flyi_nvptx(LLVMModuleRef module, const flyi_declarations *declarations, flyi_cuda_plan *plan,
+/* From the symbolic module (consumed) to PTX, or optimised IR, as text with a NUL. */
+fly_status flyi_nvptx(LLVMModuleRef module, const flyi_declarations *declarations, const flyi_cuda_plan *plan,
                       const char *target, fly_emit what, flyi_bytes *out, fly_error *error);
 
 /* The same from a mask, without the cache: *text is the caller's. (flyi_cuda_compile: runtime.h) */
@@ -161,7 +168,9 @@ LLVMContextRef flyi_context_create(void);
 
 extern const char flyi_tile_bitcode[], flyi_tile_bitcode_end[]; /* templates/mask_tile.c */
 extern const char flyi_fwd_cuda_bitcode[], flyi_fwd_cuda_bitcode_end[]; /* templates/attn_fwd_cuda.c */
-extern const char flyi_bwd_cuda_bitcode[], flyi_bwd_cuda_bitcode_end[]; /* templates/attn_bwd_cuda.c */
+extern const char flyi_bwd_rows_cuda_bitcode[], flyi_bwd_rows_cuda_bitcode_end[]; /* templates/attn_bwd_rows_cuda.c */
+extern const char flyi_bwd_keys_cuda_bitcode[], flyi_bwd_keys_cuda_bitcode_end[]; /* templates/attn_bwd_keys_cuda.c */
+extern const char flyi_bwd_queries_cuda_bitcode[], flyi_bwd_queries_cuda_bitcode_end[]; /* templates/attn_bwd_queries_cuda.c */
 extern const char flyi_mask_header[], flyi_mask_header_end[];   /* include/flymask/mask.h, NUL-terminated */
 
 #endif

@@ -48,43 +48,74 @@ static LLVMTargetMachineRef machine_of(const char *target, fly_error *error) {
 
 /* ---- the two modules in one ---------------------------------------------------------------------------------------- */
 
-/* Consumes the mask's module. */
-static fly_status join(LLVMModuleRef mask, flyi_section bitcode, LLVMModuleRef *out, fly_error *error) {
-  LLVMModuleRef template = NULL;
-  LLVMMemoryBufferRef buffer = LLVMCreateMemoryBufferWithMemoryRange(bitcode.data, bitcode.size, "template", false);
-  LLVMParseBitcodeInContext2(LLVMGetModuleContext(mask), buffer, &template); /* on failure it stays NULL */
-  LLVMDisposeMemoryBuffer(buffer);
-  *out = NULL;
-  if (!template) {
-    LLVMDisposeModule(mask);
-    return flyi_fail(error, FLY_ERROR_INTERNAL, "the CUDA template cannot be read");
+/* What two templates of one plan both define is the same. */
+static void share_definitions(LLVMModuleRef module) {
+  for (LLVMValueRef f = LLVMGetFirstFunction(module); f; f = LLVMGetNextFunction(f))
+    if (!LLVMIsDeclaration(f) && strncmp(LLVMGetValueName2(f, &(size_t){0}), "flyi_", 5) == 0)
+      LLVMSetLinkage(f, LLVMLinkOnceODRLinkage);
+}
+
+static fly_status set_constants(LLVMModuleRef module, const flyi_cuda_part *part, bool mask_in_loop, fly_error *error) {
+  for (LLVMValueRef global = LLVMGetFirstGlobal(module); global; global = LLVMGetNextGlobal(global)) {
+    const char *name = LLVMGetValueName2(global, &(size_t){0});
+    if (!LLVMIsGlobalConstant(global) || !LLVMIsDeclaration(global)) continue;
+    int i = 0, value = mask_in_loop;
+    if (strcmp(name, "mask_in_loop") != 0) {
+      while (i < part->constant_count && strcmp(part->constants[i].name, name) != 0) i++;
+      if (i == part->constant_count)
+        return flyi_fail(error, FLY_ERROR_INTERNAL, "the CUDA template's constant %s has no value", name);
+      value = part->constants[i].value;
+    }
+    LLVMSetInitializer(global, LLVMConstInt(LLVMGlobalGetValueType(global), (uint64_t)(int64_t)value, true));
+    LLVMSetLinkage(global, LLVMInternalLinkage);
   }
-  LLVMStripModuleDebugInfo(mask);
-  LLVMSetTarget(mask, LLVMGetTarget(template));
-  LLVMSetDataLayout(mask, LLVMGetDataLayoutStr(template));
-  if (LLVMLinkModules2(template, mask)) { /* consumes the mask's module */
-    LLVMDisposeModule(template);
-    return flyi_fail(error, FLY_ERROR_INTERNAL, "the mask cannot be linked with its CUDA template");
-  }
-  *out = template;
   return FLY_OK;
 }
 
-static fly_status set_constants(LLVMModuleRef module, const flyi_cuda_plan *plan, fly_error *error) {
-  for (int i = 0; i < plan->constant_count; i++) {
-    LLVMValueRef global = LLVMGetNamedGlobal(module, plan->constants[i].name);
-    if (!global) continue; /* not read for this shape */
-    LLVMTypeRef type = LLVMGlobalGetValueType(global);
-    LLVMSetInitializer(global, LLVMConstInt(type, (uint64_t)(int64_t)plan->constants[i].value, true));
-    LLVMSetGlobalConstant(global, true);
-    LLVMSetLinkage(global, LLVMInternalLinkage);
+/* A template with its constants; NULL: failed. */
+static LLVMModuleRef parse(LLVMContextRef context, const flyi_cuda_part *part, bool mask_in_loop, fly_error *error) {
+  LLVMModuleRef module = NULL;
+  LLVMMemoryBufferRef buffer = LLVMCreateMemoryBufferWithMemoryRange(part->bitcode.data, part->bitcode.size, "template",
+                                                                     false);
+  LLVMParseBitcodeInContext2(context, buffer, &module); /* on failure it stays NULL */
+  LLVMDisposeMemoryBuffer(buffer);
+  if (!module) {
+    flyi_fail(error, FLY_ERROR_INTERNAL, "a CUDA template cannot be read");
+  } else if (set_constants(module, part, mask_in_loop, error)) {
+    LLVMDisposeModule(module);
+    module = NULL;
+  } else {
+    share_definitions(module);
   }
-  for (LLVMValueRef g = LLVMGetFirstGlobal(module); g; g = LLVMGetNextGlobal(g)) {
-    const char *name = LLVMGetValueName2(g, &(size_t){0});
-    bool left = LLVMIsGlobalConstant(g) && LLVMIsDeclaration(g) && strncmp(name, "fly.", 4) != 0;
-    if (left && strncmp(name, "flyi_", 5) != 0)
-      return flyi_fail(error, FLY_ERROR_INTERNAL, "the CUDA template's constant %s has no value", name);
+  return module;
+}
+
+/* The templates of the plan and the mask, whose module is consumed. */
+static fly_status join(LLVMModuleRef mask, const flyi_cuda_plan *plan, bool mask_in_loop, LLVMModuleRef *out,
+                       fly_error *error) {
+  LLVMModuleRef all = *out = NULL;
+  bool failed = false;
+  LLVMStripModuleDebugInfo(mask);
+  for (int i = 0; i < plan->part_count && !failed; i++) {
+    LLVMModuleRef part = parse(LLVMGetModuleContext(mask), &plan->parts[i], mask_in_loop, error);
+    if (!part) {
+      LLVMDisposeModule(mask);
+      if (all) LLVMDisposeModule(all);
+      return FLY_ERROR_INTERNAL;
+    }
+    if (all)
+      failed = LLVMLinkModules2(all, part); /* consumes the part */
+    else
+      all = part;
   }
+  LLVMSetTarget(mask, LLVMGetTarget(all));
+  LLVMSetDataLayout(mask, LLVMGetDataLayoutStr(all));
+  failed = LLVMLinkModules2(all, mask) || failed; /* consumes the mask's module */
+  if (failed) {
+    LLVMDisposeModule(all);
+    return flyi_fail(error, FLY_ERROR_INTERNAL, "the mask cannot be linked with its CUDA templates");
+  }
+  *out = all;
   return FLY_OK;
 }
 
@@ -208,7 +239,7 @@ static fly_status optimize(LLVMModuleRef module, const flyi_declarations *declar
   return flyi_passes(module, "default<O3>", machine, error);
 }
 
-fly_status flyi_nvptx(LLVMModuleRef module, const flyi_declarations *declarations, flyi_cuda_plan *plan,
+fly_status flyi_nvptx(LLVMModuleRef module, const flyi_declarations *declarations, const flyi_cuda_plan *plan,
                       const char *target, fly_emit what, flyi_bytes *out, fly_error *error) {
   *out = (flyi_bytes){0};
   LLVMTargetMachineRef machine = machine_of(target, error);
@@ -220,11 +251,8 @@ fly_status flyi_nvptx(LLVMModuleRef module, const flyi_declarations *declaration
   LLVMValueRef mask = LLVMGetNamedFunction(module, "mask");
   if (!status) status = flyi_straighten(mask, error);
   if (status) goto done;
-  plan->constants[plan->constant_count].name = "mask_in_loop";
-  plan->constants[plan->constant_count++].value = !is_small(mask);
   mark_loads(mask);
-  if ((status = join(module, plan->bitcode, &module, error))) goto done;
-  if ((status = set_constants(module, plan, error))) goto done;
+  if ((status = join(module, plan, !is_small(mask), &module, error))) goto done;
   prepare_functions(module, plan);
   if ((status = optimize(module, declarations, machine, error))) goto done;
   if (what == FLY_EMIT_LL) {

@@ -27,11 +27,14 @@ static bool make_key(const flyi_image *image, const flyi_cuda_plan *plan, flyi_d
   bool good = add(&bytes, &flyi_build_id, sizeof flyi_build_id) && add(&bytes, llvm, sizeof llvm) &&
               add(&bytes, target, strlen(target)) && add(&bytes, numbers, sizeof numbers) &&
               add(&bytes, &image->identity, sizeof image->identity) && add(&bytes, image->name, strlen(image->name)) &&
-              add(&bytes, image->target, strlen(image->target)) && add(&bytes, image->ir.data, image->ir.size) &&
-              add(&bytes, plan->bitcode.data, plan->bitcode.size);
-  for (int i = 0; i < plan->constant_count && good; i++)
-    good = add(&bytes, plan->constants[i].name, strlen(plan->constants[i].name)) &&
-           add(&bytes, &plan->constants[i].value, sizeof plan->constants[i].value);
+              add(&bytes, image->target, strlen(image->target)) && add(&bytes, image->ir.data, image->ir.size);
+  for (int p = 0; p < plan->part_count; p++) {
+    const flyi_cuda_part *part = &plan->parts[p];
+    good = good && add(&bytes, part->bitcode.data, part->bitcode.size);
+    for (int i = 0; i < part->constant_count; i++)
+      good = good && add(&bytes, part->constants[i].name, strlen(part->constants[i].name)) &&
+             add(&bytes, &part->constants[i].value, sizeof part->constants[i].value);
+  }
   if (good) *key = flyi_hash_bytes(bytes.data, bytes.size);
   flyi_bytes_free(&bytes);
   return good;
@@ -56,7 +59,7 @@ static flyi_cuda_code *cached(const fly_mask *mask, const fly_kernel_desc *desc,
 
 /* ---- compiling --------------------------------------------------------------------------------------------------- */
 
-static fly_status compile(const flyi_image *image, flyi_cuda_plan *plan, const char *target, fly_emit what,
+static fly_status compile(const flyi_image *image, const flyi_cuda_plan *plan, const char *target, fly_emit what,
                           flyi_bytes *out, fly_error *error) {
   flyi_declarations declarations = {image->parameter_count, image->buffer_count, image->parameters, image->buffers,
                                     NULL};

@@ -36,9 +36,9 @@ int flyi_cuda_ptx_version(const char *target) {
 
 /* ---- making a plan ----------------------------------------------------------------------------------------------- */
 
-static void set(flyi_cuda_plan *plan, const char *name, int value) {
-  plan->constants[plan->constant_count].name = name;
-  plan->constants[plan->constant_count++].value = value;
+static void set(flyi_cuda_part *part, const char *name, int value) {
+  part->constants[part->constant_count].name = name;
+  part->constants[part->constant_count++].value = value;
 }
 
 static void add(flyi_cuda_plan *plan, flyi_cuda_entry entry) { plan->entries[plan->entry_count++] = entry; }
@@ -65,12 +65,13 @@ static void plan_forward(const fly_kernel_desc *desc, const device *d, int argum
   int depth = multiple(desc->head_dim, 16), width = multiple(desc->value_dim, 16);
   forward_shape s = shape_of(depth, width, d);
   int queries = 16 * s.blocks * s.warps;
-  plan->bitcode = (flyi_section){flyi_fwd_cuda_bitcode, (size_t)(flyi_fwd_cuda_bitcode_end - flyi_fwd_cuda_bitcode)};
-  set(plan, "fwd_dim", desc->head_dim), set(plan, "fwd_value_dim", desc->value_dim);
-  set(plan, "fwd_depth", depth), set(plan, "fwd_width", width);
-  set(plan, "fwd_blocks", s.blocks), set(plan, "fwd_warps", s.warps), set(plan, "fwd_keys", s.keys);
-  set(plan, "fwd_stages", s.stages), set(plan, "fwd_keep_q", s.keep_q);
-  set(plan, "fwd_bf16", desc->type == FLY_BF16);
+  flyi_cuda_part *part = &plan->parts[plan->part_count++];
+  part->bitcode = (flyi_section){flyi_fwd_cuda_bitcode, (size_t)(flyi_fwd_cuda_bitcode_end - flyi_fwd_cuda_bitcode)};
+  set(part, "fwd_dim", desc->head_dim), set(part, "fwd_value_dim", desc->value_dim);
+  set(part, "fwd_depth", depth), set(part, "fwd_width", width);
+  set(part, "fwd_blocks", s.blocks), set(part, "fwd_warps", s.warps), set(part, "fwd_keys", s.keys);
+  set(part, "fwd_stages", s.stages), set(part, "fwd_keep_q", s.keep_q);
+  set(part, "fwd_bf16", desc->type == FLY_BF16);
   flyi_cuda_entry entry = {.name = "fly_forward",
                            .role = FLYI_CUDA_FORWARD,
                            .needs = FLYI_CUDA_ALIGNED,
@@ -106,6 +107,6 @@ fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direc
   if (direction == FLYI_DIRECTION_FORWARD)
     plan_forward(desc, d, (int)bytes, plan);
   else
-    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "backward kernels for %s do not exist", target);
+    flyi_cuda_plan_backward(desc, d->shared_bytes, (int)bytes, plan);
   return FLY_OK;
 }
