@@ -52,7 +52,7 @@ static LLVMTargetMachineRef machine_of(const char *target, fly_error *error) {
 static void share_definitions(LLVMModuleRef module) {
   for (LLVMValueRef f = LLVMGetFirstFunction(module); f; f = LLVMGetNextFunction(f))
     if (!LLVMIsDeclaration(f) && strncmp(LLVMGetValueName2(f, &(size_t){0}), "flyi_", 5) == 0)
-      LLVMSetLinkage(f, LLVMLinkOnceODRLinkage);
+      LLVMSetLinkage(f, LLVMWeakODRLinkage);
 }
 
 static fly_status set_constants(LLVMModuleRef module, const flyi_cuda_part *part, bool mask_in_loop, fly_error *error) {
