@@ -14,10 +14,7 @@ fly_status flyi_cuda_temporary(flyi_cuda_launch *l, size_t bytes, flyi_device_me
   *out = 0;
   if (l->temporaries == FLYI_CUDA_TEMPORARIES) return flyi_fail(error, FLY_ERROR_INTERNAL, "a call of too many parts");
   int code = l->cuda->driver.alloc_async(out, bytes ? bytes : 1, l->stream);
-  if (code)
-    return flyi_cuda_fail(&l->cuda->driver, code, error,
-                          "%zu bytes of device memory for the call (fly_cuda_info.memory: %zu)", bytes,
-                          l->cuda->info.memory);
+  if (code) return flyi_cuda_fail(&l->cuda->driver, code, error, "%zu bytes of device memory for the call", bytes);
   l->temporary[l->temporaries++] = *out;
   return FLY_OK;
 }

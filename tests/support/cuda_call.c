@@ -1,4 +1,6 @@
 /* cuda_call.c: calls of tests on a CUDA device. */
+#include <dlfcn.h>
+
 #include "cuda_call.h"
 
 enum { TENSORS = 10 };
@@ -53,12 +55,21 @@ void cuda_call_free(cuda_call *t) {
   for (int i = 0; i < TENSORS; i++) fly_cuda_free(t->call.cuda, &t->memory[i]);
 }
 
+/* The simulated driver says more than an error's words. */
+static void check(fly_status status, const fly_error *error) {
+  const char *(*report)(void) = NULL;
+  if (!status) return;
+  void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  if (driver) *(void **)&report = dlsym(driver, "simcuda_report");
+  ck_abort_msg("%s: %s", error->message, report ? report() : "");
+}
+
 static void run(fly_cuda *cuda, const fly_attention *host, const fly_kernel *kernel, bool backward) {
   cuda_call t;
   fly_error error;
   cuda_call_init(&t, cuda, host, kernel);
-  ck_fly_ok(backward ? fly_attention_backward(&t.call, &error) : fly_attention_forward(&t.call, &error), error);
-  ck_fly_ok(fly_cuda_synchronize(cuda, t.call.stream, &error), error);
+  check(backward ? fly_attention_backward(&t.call, &error) : fly_attention_forward(&t.call, &error), &error);
+  check(fly_cuda_synchronize(cuda, t.call.stream, &error), &error);
   cuda_call_fetch(&t, backward);
   cuda_call_free(&t);
 }
