@@ -6,7 +6,7 @@ endfunction()
 
 flymask_cuda_test(cuda_driver)
 flymask_test(cuda_absent)
-flymask_cuda_test(cuda_calls)
+flymask_cuda_test(cuda_calls LABEL ci)
 flymask_cuda_test(cuda_features LABEL ci)
 
 # simcuda.MASK.fwd|bwd.TYPE: every mask of the library, forward and backward. One suite, a case each.
