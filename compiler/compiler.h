@@ -98,7 +98,7 @@ fly_status flyi_specialize(LLVMModuleRef module, const flyi_declarations *declar
 /* LLVM's passes by their textual names. machine may be NULL. */
 fly_status flyi_passes(LLVMModuleRef module, const char *passes, LLVMTargetMachineRef machine, fly_error *error);
 
-/* ---- NVIDIA's devices (nvptx_plan.c, nvptx.c, nvptx_compile.c) ------------------------------------------------------------ */
+/* ---- NVIDIA's devices (nvptx_plan.c, nvptx_mask.c, nvptx.c, nvptx_compile.c) ------------------------------------------------------------ */
 
 /* A template, and the values of its constants. */
 typedef struct flyi_cuda_part {
@@ -113,6 +113,7 @@ typedef struct flyi_cuda_part {
 typedef struct flyi_cuda_plan {
   flyi_cuda_part parts[4];
   int part_count;
+  bool set_tokens;        /* every part asks the mask by visible() of cuda_tile.h */
   flyi_cuda_entry entries[8];
   int entry_count;
 } flyi_cuda_plan;
@@ -123,6 +124,14 @@ fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direc
 void flyi_cuda_plan_backward(const fly_kernel_desc *desc, int shared_bytes, int argument_bytes, flyi_cuda_plan *plan);
 /* The PTX version that a target needs, times 10; 0: unknown. */
 int flyi_cuda_ptx_version(const char *target);
+/* What a mask decides about its templates: constants of theirs. */
+typedef struct flyi_cuda_traits {
+  int mask_in_loop, mask_tokens;
+} flyi_cuda_traits;
+/* Before it is joined with templates; set_tokens: those of the plan. */
+flyi_cuda_traits flyi_cuda_prepare(LLVMValueRef mask, bool set_tokens);
+/* When everything is inlined. */
+fly_status flyi_cuda_place_tokens(LLVMModuleRef module, fly_error *error);
 /* From the symbolic module (consumed) to PTX, or optimised IR, as text with a NUL. */
 fly_status flyi_nvptx(LLVMModuleRef module, const flyi_declarations *declarations, const flyi_cuda_plan *plan,
                       const char *target, fly_emit what, flyi_bytes *out, fly_error *error);

@@ -55,12 +55,15 @@ static void share_definitions(LLVMModuleRef module) {
       LLVMSetLinkage(f, LLVMWeakODRLinkage);
 }
 
-static fly_status set_constants(LLVMModuleRef module, const flyi_cuda_part *part, bool mask_in_loop, fly_error *error) {
+static fly_status set_constants(LLVMModuleRef module, const flyi_cuda_part *part, const flyi_cuda_traits *mask,
+                                fly_error *error) {
   for (LLVMValueRef global = LLVMGetFirstGlobal(module); global; global = LLVMGetNextGlobal(global)) {
     const char *name = LLVMGetValueName2(global, &(size_t){0});
     if (!LLVMIsGlobalConstant(global) || !LLVMIsDeclaration(global)) continue;
-    int i = 0, value = mask_in_loop;
-    if (strcmp(name, "mask_in_loop") != 0) {
+    int i = 0, value = mask->mask_in_loop;
+    if (strcmp(name, "mask_tokens") == 0) {
+      value = mask->mask_tokens;
+    } else if (strcmp(name, "mask_in_loop") != 0) {
       while (i < part->constant_count && strcmp(part->constants[i].name, name) != 0) i++;
       if (i == part->constant_count)
         return flyi_fail(error, FLY_ERROR_INTERNAL, "the CUDA template's constant %s has no value", name);
@@ -73,7 +76,8 @@ static fly_status set_constants(LLVMModuleRef module, const flyi_cuda_part *part
 }
 
 /* A template with its constants; NULL: failed. */
-static LLVMModuleRef parse(LLVMContextRef context, const flyi_cuda_part *part, bool mask_in_loop, fly_error *error) {
+static LLVMModuleRef parse(LLVMContextRef context, const flyi_cuda_part *part, const flyi_cuda_traits *mask,
+                           fly_error *error) {
   LLVMModuleRef module = NULL;
   LLVMMemoryBufferRef buffer = LLVMCreateMemoryBufferWithMemoryRange(part->bitcode.data, part->bitcode.size, "template",
                                                                      false);
@@ -81,7 +85,7 @@ static LLVMModuleRef parse(LLVMContextRef context, const flyi_cuda_part *part, b
   LLVMDisposeMemoryBuffer(buffer);
   if (!module) {
     flyi_fail(error, FLY_ERROR_INTERNAL, "a CUDA template cannot be read");
-  } else if (set_constants(module, part, mask_in_loop, error)) {
+  } else if (set_constants(module, part, mask, error)) {
     LLVMDisposeModule(module);
     module = NULL;
   } else {
@@ -91,13 +95,14 @@ static LLVMModuleRef parse(LLVMContextRef context, const flyi_cuda_part *part, b
 }
 
 /* The templates of the plan and the mask, whose module is consumed. */
-static fly_status join(LLVMModuleRef mask, const flyi_cuda_plan *plan, bool mask_in_loop, LLVMModuleRef *out,
+static fly_status join(LLVMModuleRef mask, const flyi_cuda_plan *plan, const flyi_cuda_traits *t, LLVMModuleRef *out,
                        fly_error *error) {
-  LLVMModuleRef all = *out = NULL;
+  LLVMModuleRef all = NULL;
+  *out = NULL;
   bool failed = false;
   LLVMStripModuleDebugInfo(mask);
   for (int i = 0; i < plan->part_count && !failed; i++) {
-    LLVMModuleRef part = parse(LLVMGetModuleContext(mask), &plan->parts[i], mask_in_loop, error);
+    LLVMModuleRef part = parse(LLVMGetModuleContext(mask), &plan->parts[i], t, error);
     if (!part) {
       LLVMDisposeModule(mask);
       if (all) LLVMDisposeModule(all);
@@ -198,32 +203,6 @@ static void internalize(LLVMModuleRef module) {
     if (!LLVMIsDeclaration(f) && !is_kernel(f)) LLVMSetLinkage(f, LLVMInternalLinkage);
 }
 
-/* ---- the mask ---------------------------------------------------------------------------------------------------- */
-
-/* Inlined, a mask is there once for each score that a thread holds. */
-static bool is_small(LLVMValueRef mask) {
-  enum { MOST = 96 };
-  int count = 0;
-  if (!LLVMIsAReturnInst(LLVMGetBasicBlockTerminator(LLVMGetEntryBasicBlock(mask)))) return false; /* it has loops */
-  for (LLVMValueRef i = LLVMGetFirstInstruction(LLVMGetEntryBasicBlock(mask)); i; i = LLVMGetNextInstruction(i))
-    if (LLVMIsAAllocaInst(i) || ++count > MOST) return false;
-  return true;
-}
-
-/* The data of a call do not change while a kernel runs: loads from anything but locals may be moved and merged. */
-static void mark_loads(LLVMValueRef mask) {
-  LLVMContextRef context = LLVMGetModuleContext(LLVMGetGlobalParent(mask));
-  unsigned invariant = LLVMGetMDKindIDInContext(context, "invariant.load", 14);
-  LLVMValueRef empty = LLVMMetadataAsValue(context, LLVMMDNodeInContext2(context, NULL, 0));
-  for (LLVMBasicBlockRef b = LLVMGetFirstBasicBlock(mask); b; b = LLVMGetNextBasicBlock(b))
-    for (LLVMValueRef i = LLVMGetFirstInstruction(b); i; i = LLVMGetNextInstruction(i)) {
-      if (!LLVMIsALoadInst(i)) continue;
-      LLVMValueRef at = LLVMGetOperand(i, 0);
-      while (LLVMIsAGetElementPtrInst(at)) at = LLVMGetOperand(at, 0);
-      if (LLVMIsALoadInst(at)) LLVMSetMetadata(i, invariant, empty); /* of captured data */
-    }
-}
-
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 static fly_status optimize(LLVMModuleRef module, const flyi_declarations *declarations, LLVMTargetMachineRef machine,
@@ -233,6 +212,7 @@ static fly_status optimize(LLVMModuleRef module, const flyi_declarations *declar
   LLVMSetModuleDataLayout(module, layout);
   LLVMDisposeTargetData(layout);
   fly_status status = flyi_passes(module, "always-inline", machine, error);
+  if (!status) status = flyi_cuda_place_tokens(module, error);
   if (!status) status = flyi_connect(module, declarations, &where, error);
   if (status) return status;
   internalize(module);
@@ -251,8 +231,8 @@ fly_status flyi_nvptx(LLVMModuleRef module, const flyi_declarations *declaration
   LLVMValueRef mask = LLVMGetNamedFunction(module, "mask");
   if (!status) status = flyi_straighten(mask, error);
   if (status) goto done;
-  mark_loads(mask);
-  if ((status = join(module, plan, !is_small(mask), &module, error))) goto done;
+  const flyi_cuda_traits t = flyi_cuda_prepare(mask, plan->set_tokens);
+  if ((status = join(module, plan, &t, &module, error))) goto done;
   prepare_functions(module, plan);
   if ((status = optimize(module, declarations, machine, error))) goto done;
   if (what == FLY_EMIT_LL) {

@@ -56,7 +56,7 @@ typedef struct forward_shape {
 /* 32 queries a warp halve what is read of K and V; from 129 columns on, registers take 16. */
 static forward_shape shape_of(int depth, int width, const device *d) {
   int most = larger(depth, width);
-  if (most <= 64) return (forward_shape){2, 4, 64, 2, 1};
+  if (most <= 64) return (forward_shape){2, 4, 64, 2, 0};
   if (most <= 128) return (forward_shape){2, 4, 32, d->shared_bytes < 128 << 10 ? 1 : 2, 0};
   return (forward_shape){1, 8, 32, most <= 192 ? 2 : 1, 0};
 }
@@ -66,6 +66,7 @@ static void plan_forward(const fly_kernel_desc *desc, const device *d, int argum
   forward_shape s = shape_of(depth, width, d);
   int queries = 16 * s.blocks * s.warps;
   flyi_cuda_part *part = &plan->parts[plan->part_count++];
+  plan->set_tokens = true;
   part->bitcode = (flyi_section){flyi_fwd_cuda_bitcode, (size_t)(flyi_fwd_cuda_bitcode_end - flyi_fwd_cuda_bitcode)};
   set(part, "fwd_dim", desc->head_dim), set(part, "fwd_value_dim", desc->value_dim);
   set(part, "fwd_depth", depth), set(part, "fwd_width", width);

@@ -34,6 +34,7 @@ typedef u32 operands_t[MAX_BLOCKS][MAX_WIDTH / 16][4];
 
 /* What a block knows of its place. */
 struct place {
+  struct scene scene;
   i32 b, h, first;            /* first: of its queries */
   struct span queries, keys;
   i32 map_row, tiles;         /* tiles: of keys */
@@ -76,22 +77,32 @@ INL void copy_queries(call_t call, const struct place *p, u32 shared, i32 aligne
             p->queries.length, aligned);
 }
 
-/* ---- the products -------------------------------------------------------------------------------------------------- */
-
-/* Q's operands change their sign with the scale, so that the greatest score is always the one that counts most. */
-INL void load_queries(u32 q[4], const struct pattern *rows, u32 my_q, i32 block, i32 k, u32 sign) {
-  load_matrices(q, matrix_at(rows, my_q, PITCH_K, block * 16, k));
-  UNROLL for (i32 i = 0; i < 4; i++) q[i] ^= sign;
+/* Q changes its sign with the scale, so that the greatest score is always the one that counts most: every thread that of its own
+ * chunks. */
+INL void negate_queries(u32 shared) {
+  ROLLED for (i32 row = share_row(SHARE_K); row < QUERIES; row += share_rows(SHARE_K)) {
+    u32 x[4], at = shared + (u32)(row * PITCH_K + ((share_chunk(SHARE_K) ^ (row & 7)) << 4));
+    if (share_chunk(SHARE_K) * 8 >= fwd_depth) continue;
+    load_shared4(x, at);
+    UNROLL for (i32 i = 0; i < 4; i++) x[i] ^= 0x80008000u;
+    store_shared4(at, x);
+  }
 }
 
-INL void score(scores_t s, const operands_t kept, const struct pattern *rows, const struct pattern *columns, u32 my_q, u32 keys,
-               u32 sign) {
+/* ---- the products -------------------------------------------------------------------------------------------------- */
+
+INL void load_queries(u32 q[4], const struct pattern *rows, u32 my_q, i32 block, i32 k) {
+  load_matrices(q, matrix_at(rows, my_q, PITCH_K, block * 16, k));
+}
+
+INL void score(scores_t s, const operands_t kept, const struct pattern *rows, const struct pattern *columns, u32 my_q,
+               u32 keys) {
   UNROLL for (i32 a = 0; a < fwd_blocks; a++) UNROLL for (i32 i = 0; i < fwd_keys / 8; i++)
       UNROLL for (i32 j = 0; j < 4; j++) s[a][i][j] = 0;
   UNROLL for (i32 k = 0; k < fwd_depth / 16; k++) {
     u32 loaded[MAX_BLOCKS][4];
     if (!fwd_keep_q)
-      UNROLL for (i32 a = 0; a < fwd_blocks; a++) load_queries(loaded[a], rows, my_q, a, k, sign);
+      UNROLL for (i32 a = 0; a < fwd_blocks; a++) load_queries(loaded[a], rows, my_q, a, k);
     UNROLL for (i32 n = 0; n < fwd_keys / 16; n++) {
       u32 r[4];
       load_matrices(r, matrix_at(columns, keys, PITCH_K, n * 16, k));
@@ -147,8 +158,7 @@ INL void attend(call_t call, const struct place *p, struct softmax *x, i32 align
   const struct pattern rows_q = pattern_rows(lane, PITCH_K), columns_k = pattern_columns(lane, PITCH_K),
                        rows_v = pattern_rows(lane, PITCH_V);
   const float scale = __builtin_fabsf(call->scale_log2);
-  const u32 sign = call->scale_log2 < 0 ? 0x80008000u : 0;
-  const i32 q0 = p->first + warp * 16 * fwd_blocks + (lane >> 2) + (i32)args_of(call)->q_offset, kv0 = (lane & 3) << 1;
+  const i32 q0 = p->first + warp * 16 * fwd_blocks + (lane >> 2), kv0 = (lane & 3) << 1;
   struct walk walk = walk_of(&call->by_query, p->b, p->h, p->map_row, p->tiles);
   struct step now = walk_step(&walk, &call->by_query, p->tiles), next = walk_step(&walk, &call->by_query, p->tiles);
   struct copies c = {source_of(SHARE_K, &call->k, p->b, p->h / call->group),
@@ -168,12 +178,16 @@ INL void attend(call_t call, const struct place *p, struct softmax *x, i32 align
   copy_values(&c, now.tile, 0);
   copies_commit();
   deal_keys(&c, next.tile);
+  if (call->scale_log2 < 0) {
+    copies_wait(0);
+    negate_queries(shared_q);
+  }
   operands_t kept;
   if (fwd_keep_q) {
     copies_wait(1);
     barrier();
     UNROLL for (i32 a = 0; a < fwd_blocks; a++) UNROLL for (i32 k = 0; k < fwd_depth / 16; k++)
-        load_queries(kept[a][k], &rows_q, my_q, a, k, sign);
+        load_queries(kept[a][k], &rows_q, my_q, a, k);
   }
   u32 stage = 0;
   ROLLED while (now.kind != EMPTY) {
@@ -192,7 +206,7 @@ INL void attend(call_t call, const struct place *p, struct softmax *x, i32 align
       barrier();
     }
     scores_t s;
-    score(s, kept, &rows_q, &columns_k, my_q, shared_k + stage * BYTES_K, sign);
+    score(s, kept, &rows_q, &columns_k, my_q, shared_k + stage * BYTES_K);
     if (fwd_stages == 1) { /* K has been read: fetch the next */
       copies_wait(0);
       barrier();
@@ -200,7 +214,7 @@ INL void attend(call_t call, const struct place *p, struct softmax *x, i32 align
       copies_commit();
     }
     i32 kv = now.tile * fwd_keys;
-    if (now.kind == PARTIAL) mask_scores(s, fwd_blocks, fwd_keys / 8, p->b, p->h, q0, kv + kv0);
+    if (now.kind == PARTIAL) mask_scores(&p->scene, s, fwd_blocks, fwd_keys / 8, q0, kv + kv0, -infinity());
     if (kv + fwd_keys > p->keys.length) mask_tail(s, fwd_blocks, fwd_keys / 8, p->keys.length - kv - kv0);
     weigh(x, s, scale);
     add_values(x->o, s, &rows_v, shared_v + stage * BYTES_V);
@@ -239,7 +253,7 @@ INL void exact_keys(call_t call, const struct place *p, struct exact *x, u64 q, 
   const i32 lane = thread_index() & 31, h = p->h / call->group;
   const struct rows rows = key_rows(call, p->keys, p->b, p->h);
   const i32 there = kv + lane < p->keys.length, row = there ? row_at(rows, kv + lane) : 0;
-  const _Bool seen = there && (kind != PARTIAL || mask(p->b, p->h, query + (i32)args_of(call)->q_offset, kv + lane));
+  const _Bool seen = there && (kind != PARTIAL || visible_pair(&p->scene, query, kv + lane));
   const u64 k = row_address(plane_of(&call->k, p->b, h, 2), pitch_of(&call->k, 2), row);
   float s = 0;
   ROLLED for (i32 i = 0; seen && i < fwd_dim; i++) s = multiply_plus(element(q, i), element(k, i), s);
@@ -352,9 +366,9 @@ INL void mend(call_t call, const struct place *p, const u32 wrong[MAX_BLOCKS][2]
 
 INL void forward(call_t call, i32 aligned) {
   struct work w = work_of(call, &call->by_query, (i32)args_of(call)->heads, block_index());
-  struct place p = {.b = w.b, .h = w.h, .first = w.tile * QUERIES, .map_row = w.map_row};
-  p.queries = queries_of(call, p.b);
-  p.keys = keys_of(call, p.b);
+  struct place p = {.scene = scene_of(call, w.b, w.h), .b = w.b, .h = w.h, .first = w.tile * QUERIES, .map_row = w.map_row};
+  p.queries = p.scene.queries;
+  p.keys = p.scene.keys;
   p.tiles = (p.keys.length + fwd_keys - 1) / fwd_keys;
   if (p.first >= p.queries.length) return;
   struct softmax x;

@@ -37,10 +37,11 @@ INL u32 shared_base(void) { return (u32)(u64)(SHARED char *)flyi_shared; }
 INL i32 thread_index(void) { return __nvvm_read_ptx_sreg_tid_x(); }
 INL u32 block_index(void) { return (u32)__nvvm_read_ptx_sreg_ctaid_x(); }
 
-/* A value that the optimiser knows nothing about: what is derived from it again is not kept in registers until then. */
-INL i32 fresh(i32 x) {
-  __asm__ volatile("mov.b32 %0, %1;" : "=r"(x) : "r"(x));
-  return x;
+/* A value that the optimiser cannot take apart. */
+INL i32 opaque(i32 x) {
+  i32 y;
+  __asm__("mov.b32 %0, %1;" : "=r"(y) : "r"(x));
+  return y;
 }
 
 /* ---- barriers, copies ---------------------------------------------------------------------------------------------- */

@@ -19,8 +19,6 @@ enum { MAX_BLOCKS = 2 /* of 16 rows a warp owns */, MAX_INNER = 64 /* columns of
 enum { TYPE_F32 = 1, TYPE_F16 = 2, TYPE_BF16 = 3 };
 enum { EMPTY, FULL, PARTIAL };
 
-_Bool mask(i32 b, i32 h, i32 q, i32 kv); /* of the module that is joined with this one */
-
 /* ---- the call ------------------------------------------------------------------------------------------------------ */
 
 INL const flyi_mask_args *args_of(call_t call) { return (const flyi_mask_args *)(call + 1); }
@@ -71,6 +69,7 @@ INL u64 row_address(u64 plane, u32 pitch, i32 row) { return plane + (u64)(u32)ro
 
 /* What the mask's fly_token_... and fly_len_... become. Any argument is in range afterwards. */
 INL i32 inside(i64 x, i64 count) { return (i32)(x < 0 ? 0 : x >= count ? count - 1 : x); }
+INL i32 at_most(i32 x, i32 last) { return x < last ? x : last; }
 INL i32 token(const flyi_mask_args *a, struct rows (*rows)(call_t, struct span, i32, i32), struct span s, i32 b, i32 h, i64 row) {
   call_t call = (call_t)a - 1;
   if (s.length == 0) return 0;
@@ -256,32 +255,83 @@ INL void copy_tile(struct share s, u32 to, struct source from, i32 dealt, i32 fi
 
 /* A mask of many instructions, with loops or locals: not inlined for each pair, but in a loop that gives a bit a pair. */
 CONSTANT mask_in_loop;
+/* 1: the mask reads its query's token, 2: its key's. Tokens are worked out once for a row or column: the mask takes them from these,
+ * which become locals of each kernel. */
+CONSTANT mask_tokens;
+extern i32 flyi_row_token, flyi_column_token;
+
+_Bool mask(i32 b, i32 h, i32 q, i32 kv); /* of the module that is joined with this one */
+
+INL _Bool visible(i32 b, i32 h, i32 q, i32 kv, i32 row_token, i32 column_token) {
+  if (mask_tokens & 1) flyi_row_token = row_token;
+  if (mask_tokens & 2) flyi_column_token = column_token;
+  return mask(b, h, q, kv);
+}
+
+/* A (batch, head) as the mask sees it. */
+struct scene {
+  i32 b, h, offset; /* offset: of queries */
+  struct span queries, keys;
+  struct rows query_rows, key_rows;
+};
+INL struct scene scene_of(call_t call, i32 b, i32 h) {
+  struct span queries = queries_of(call, b), keys = keys_of(call, b);
+  return (struct scene){b,    h, (i32)args_of(call)->q_offset, queries, keys, query_rows(call, queries, b, h),
+                        key_rows(call, keys, b, h)};
+}
+/* Of rows first + i * step of the call: those behind the last one count as it. */
+INL void tokens_of(i32 *tokens, i32 count, struct rows r, struct span s, i32 first, i32 step, i32 add) {
+  const i32 shift = add - s.start;
+  if (!r.map)
+    UNROLL for (i32 i = 0; i < count; i++) tokens[i] = first + i * step + add;
+  else if (first + (count - 1) * step < s.length)
+    UNROLL for (i32 i = 0; i < count; i++) tokens[i] = (r.map + first)[i * step] + shift;
+  else
+    UNROLL for (i32 i = 0; i < count; i++) tokens[i] = r.map[at_most(first + i * step, s.length - 1)] + shift;
+}
+INL i32 token_of(struct rows r, struct span s, i32 i, i32 add) {
+  i32 token;
+  tokens_of(&token, 1, r, s, i, 0, add);
+  return token;
+}
+/* Query and key by their rows in the call. */
+INL _Bool visible_pair(const struct scene *s, i32 query, i32 key) {
+  return visible(s->b, s->h, query + s->offset, key,
+                 mask_tokens & 1 ? token_of(s->query_rows, s->queries, query, s->offset) : 0,
+                 mask_tokens & 2 ? token_of(s->key_rows, s->keys, key, 0) : 0);
+}
 
 /* Bit 4 (8 a + i) + j: of s[a][i][j]. */
-INL u64 mask_bits(i32 blocks, i32 columns, i32 b, i32 h, i32 row0, i32 col0) {
+INL u64 mask_bits(const struct scene *s, i32 blocks, i32 columns, i32 query, i32 key) {
   u64 bits = 0;
   ROLLED for (i32 n = 0; n < blocks * columns * 4; n++) {
     i32 a = n / (4 * columns), i = n / 4 % columns, j = n % 4;
-    _Bool keep = mask(b, h, row0 + a * 16 + (j >> 1) * 8, col0 + i * 8 + (j & 1));
+    _Bool keep = visible_pair(s, query + a * 16 + (j >> 1) * 8, key + i * 8 + (j & 1));
     bits |= (u64)keep << (4 * (8 * a + i) + j);
   }
   return bits;
 }
 
-/* Scores of `blocks` x 16 rows (queries) and `columns` x 8 keys, as C operands lie: what is masked becomes -inf. row0 and col0: of
- * this lane's first element, the offset of queries added. Scores of one diagonal come one after another, and the mask is told
- * q = kv + d: so what depends on q - kv alone is worked out once for all of them. */
-INL void mask_scores(float s[MAX_BLOCKS][MAX_INNER / 8][4], i32 blocks, i32 columns, i32 b, i32 h, i32 row0, i32 col0) {
-  const u64 bits = mask_in_loop ? mask_bits(blocks, columns, b, h, row0, col0) : 0;
-  const i32 d0 = row0 - col0;
+/* Scores of `blocks` x 16 rows (queries) and `columns` x 8 keys, as C operands lie: what is masked becomes `masked`. query and key:
+ * of this lane's first element. Scores of one diagonal come one after another, and the mask is told q = kv + d: so what depends on
+ * q - kv alone is worked out once for all of them. */
+INL void mask_scores(const struct scene *s, float x[MAX_BLOCKS][MAX_INNER / 8][4], i32 blocks, i32 columns, i32 query, i32 key,
+                     float masked) {
+  const u64 bits = mask_in_loop ? mask_bits(s, blocks, columns, query, key) : 0;
+  const i32 d0 = opaque(query + s->offset - key); /* or each difference would be taken from a row and a column */
+  i32 rows[2 * MAX_BLOCKS] = {0}, keys[2][MAX_INNER / 8] = {{0}}; /* tokens */
+  if (!mask_in_loop && mask_tokens & 1) tokens_of(rows, 2 * blocks, s->query_rows, s->queries, query, 8, s->offset);
+  if (!mask_in_loop && mask_tokens & 2)
+    UNROLL for (i32 e = 0; e < 2; e++) tokens_of(keys[e], columns, s->key_rows, s->keys, key + e, 8, 0);
   UNROLL for (i32 g = 0; g < columns + 2 * blocks - 1; g++) UNROLL for (i32 y = 0; y < 2 * blocks; y++) {
     i32 i = y - g + columns - 1;
     if (i < 0 || i >= columns) continue;
     UNROLL for (i32 e = 0; e < 2; e++) {
-      i32 kv = col0 + i * 8 + e, d = d0 + y * 8 - i * 8 - e;
-      float *x = &s[y / 2][i][2 * (y % 2) + e];
-      _Bool keep = mask_in_loop ? bits >> (4 * (8 * (y / 2) + i) + 2 * (y % 2) + e) & 1 : mask(b, h, kv + d, kv);
-      *x = choose(keep, *x, -infinity());
+      i32 kv = key + i * 8 + e, d = d0 + y * 8 - i * 8 - e;
+      float *at = &x[y / 2][i][2 * (y % 2) + e];
+      _Bool keep = mask_in_loop ? bits >> (4 * (8 * (y / 2) + i) + 2 * (y % 2) + e) & 1
+                                : visible(s->b, s->h, kv + d, kv, rows[y], keys[e][i]);
+      *at = choose(keep, *at, masked);
     }
   }
 }
