@@ -7,8 +7,9 @@
 static const struct argp_option options[] = {
     OPTION_HEAD_DIM,
     OPTION_DTYPE,
-    {"target", KEY_TARGET, "T", 0, "x86-64, x86-64-v3 or x86-64-v4 (default: the best of this machine)", 0},
-    {"emit", KEY_EMIT, "image|ll|asm", 0, "What to write: the image (default), optimised LLVM IR, or assembly", 0},
+    {"target", KEY_TARGET, "T", 0, "x86-64, x86-64-v3, x86-64-v4, or a GPU: sm_80, ... (default: the best of this machine)", 0},
+    {"emit", KEY_EMIT, "image|ll|asm", 0, "What to write: the image (default), optimised LLVM IR, or assembly (PTX)", 0},
+    {"backward", KEY_BACKWARD, NULL, 0, "Of a GPU's kernels, the text of the backward ones; an image holds both", 0},
     {"out", KEY_OUT, "F", 0, "The file to write", 0},
     {0}};
 
@@ -22,14 +23,18 @@ static const char doc[] =
     "Examples:\n"
     "  flymask build causal --head-dim 64 --dtype f32 -o causal.image\n"
     "  flymask build sliding_window left=255 --head-dim 128 --dtype bf16 -o w.image\n"
-    "  flymask build causal --head-dim 64 --dtype f32 --emit asm -o /dev/stdout\n";
+    "  flymask build causal --head-dim 64 --dtype f32 --emit asm -o /dev/stdout\n"
+    "  flymask build stochastic --head-dim 128 --dtype bf16 --target sm_80 -o sa.image\n";
+
+/* What the mask itself is compiled for: an image for a GPU holds its code for the CPU too, which maps are settled by. */
+static const char *cpu_target(const arguments *args) { return device_target(args->target) ? NULL : args->target; }
 
 /* The values, as constants of the code. They are read against what the mask declares, so it is compiled once
  * without. */
 static fly_status read_baked(const char *path, const arguments *args, bindings *out, fly_error *error) {
   if (args->value_count == 0) return FLY_OK;
   fly_mask *mask = NULL;
-  fly_compile_options how = {FLY_INIT(fly_compile_options), .target = args->target};
+  fly_compile_options how = {FLY_INIT(fly_compile_options), .target = cpu_target(args)};
   fly_status status = fly_mask_compile_file(path, &how, &mask, error);
   if (status == FLY_OK) status = bindings_read(fly_mask_get_info(mask), args, out, error);
   for (int i = 0; status == FLY_OK && i < out->count; i++)
@@ -40,34 +45,54 @@ static fly_status read_baked(const char *path, const arguments *args, bindings *
   return status;
 }
 
-static fly_status write_image(const char *path, const arguments *args, const fly_compile_options *how,
+static fly_status make_kernel(const char *path, const arguments *args, const fly_compile_options *how, fly_kernel **out,
                               fly_error *error) {
   fly_mask *mask = NULL;
-  fly_kernel *kernel = NULL;
   fly_kernel_desc desc = {FLY_INIT(fly_kernel_desc), .type = args->type, .head_dim = args->head_dim,
                           .value_dim = args->value_dim, .target = args->target};
+  fly_status status = fly_mask_compile_file(path, how, &mask, error);
+  if (status == FLY_OK) status = fly_kernel_create(mask, &desc, out, error);
+  fly_mask_release(&mask);
+  return status;
+}
+
+static fly_status write_image(const char *path, const arguments *args, const fly_compile_options *how,
+                              fly_error *error) {
+  fly_kernel *kernel = NULL;
   const void *bytes = NULL;
   size_t size = 0;
-  fly_status status = fly_mask_compile_file(path, how, &mask, error);
-  if (status == FLY_OK) status = fly_kernel_create(mask, &desc, &kernel, error);
+  fly_status status = make_kernel(path, args, how, &kernel, error);
   if (status == FLY_OK) status = fly_kernel_image(kernel, &bytes, &size, error);
   struct iovec part = {(void *)bytes, size};
   if (status == FLY_OK) status = file_save(args->out, &part, 1, error);
   fly_kernel_release(&kernel);
-  fly_mask_release(&mask);
+  return status;
+}
+
+static fly_status emit(const char *path, const arguments *args, const fly_compile_options *how, fly_emit what,
+                       char **text, fly_error *error) {
+  char *source = NULL;
+  fly_kernel *kernel = NULL;
+  fly_status status;
+  if (device_target(args->target)) {
+    status = make_kernel(path, args, how, &kernel, error);
+    if (status == FLY_OK) status = fly_kernel_emit(kernel, args->backward, what, text, error);
+    fly_kernel_release(&kernel);
+    return status;
+  }
+  status = file_read_text(path, &source, error);
+  if (status == FLY_OK) status = fly_mask_emit(source, path, how, what, text, error);
+  free(source);
   return status;
 }
 
 static fly_status write_text(const char *path, const arguments *args, const fly_compile_options *how,
                              fly_error *error) {
-  char *source = NULL, *text = NULL;
-  fly_emit what = strcmp(args->emit, "ll") == 0 ? FLY_EMIT_LL : FLY_EMIT_ASM;
-  fly_status status = file_read_text(path, &source, error);
-  if (status == FLY_OK) status = fly_mask_emit(source, path, how, what, &text, error);
+  char *text = NULL;
+  fly_status status = emit(path, args, how, strcmp(args->emit, "ll") == 0 ? FLY_EMIT_LL : FLY_EMIT_ASM, &text, error);
   struct iovec part = {text, text ? strlen(text) : 0};
   if (status == FLY_OK) status = file_save(args->out, &part, 1, error);
   free(text);
-  free(source);
   return status;
 }
 
@@ -77,13 +102,15 @@ int command_build(int argc, char **argv) {
   if (!args.head_dim) usage_error(argv[0], "--head-dim D[,DV] is missing");
   if (!args.type) usage_error(argv[0], "--dtype f32|f16|bf16 is missing");
   if (!args.out) usage_error(argv[0], "-o F is missing");
+  if (args.backward && (!device_target(args.target) || !args.emit))
+    usage_error(argv[0], "--backward goes with --target sm_NN and --emit ll|asm");
   char *path = NULL;
   bindings values = {0};
   fly_error error;
   fly_status status = mask_find(args.mask, &path, &error);
   if (status == FLY_OK) progress("compiling %s", path);
   if (status == FLY_OK) status = read_baked(path, &args, &values, &error);
-  fly_compile_options how = {FLY_INIT(fly_compile_options), .target = args.target, .bake = values.args,
+  fly_compile_options how = {FLY_INIT(fly_compile_options), .target = cpu_target(&args), .bake = values.args,
                              .bake_count = values.count};
   bool image = !args.emit || strcmp(args.emit, "image") == 0;
   if (status == FLY_OK) status = image ? write_image(path, &args, &how, &error) : write_text(path, &args, &how, &error);

@@ -136,10 +136,6 @@ fly_status flyi_cuda_place_tokens(LLVMModuleRef module, fly_error *error);
 fly_status flyi_nvptx(LLVMModuleRef module, const flyi_declarations *declarations, const flyi_cuda_plan *plan,
                       const char *target, fly_emit what, flyi_bytes *out, fly_error *error);
 
-/* The same from a mask, without the cache: *text is the caller's. (flyi_cuda_compile: runtime.h) */
-fly_status flyi_cuda_emit(const fly_mask *mask, const fly_kernel_desc *desc, flyi_direction direction,
-                          const char *target, fly_emit what, char **text, fly_error *error);
-
 /* ---- emit (emit.c) ---------------------------------------------------------------------------------------------------- */
 
 LLVMTargetMachineRef flyi_target_machine(flyi_isa isa, fly_error *error); /* NULL: failed */

@@ -112,13 +112,21 @@ fly_status flyi_cuda_compile(const fly_mask *mask, const fly_kernel_desc *desc, 
   return status;
 }
 
-fly_status flyi_cuda_emit(const fly_mask *mask, const fly_kernel_desc *desc, flyi_direction direction,
-                          const char *target, fly_emit what, char **text, fly_error *error) {
+fly_status fly_kernel_emit(const fly_kernel *kernel, bool backward, fly_emit what, char **text, fly_error *error) {
   flyi_cuda_plan plan;
   flyi_bytes bytes;
+  flyi_direction direction = backward ? FLYI_DIRECTION_BACKWARD : FLYI_DIRECTION_FORWARD;
+  if (!text) return flyi_fail(error, FLY_ERROR_ARGUMENT, "text is NULL");
   *text = NULL;
-  fly_status status = flyi_cuda_plan_make(desc, direction, target, slots_of(&mask->image), &plan, error);
-  if (!status) status = compile(&mask->image, &plan, target, what, &bytes, error);
+  if (!kernel) return flyi_fail(error, FLY_ERROR_ARGUMENT, "kernel is NULL");
+  if (what != FLY_EMIT_LL && what != FLY_EMIT_ASM) return flyi_fail(error, FLY_ERROR_ARGUMENT, "what is %d", (int)what);
+  if (!kernel->cuda_target[0])
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "a kernel for the CPU: fly_mask_emit gives what is compiled of its mask");
+  if (strcmp(kernel->cuda_target, "cuda") == 0)
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "target cuda names no device: make the kernel for sm_80 or the like");
+  fly_status status = flyi_cuda_plan_make(&kernel->desc, direction, kernel->cuda_target, slots_of(&kernel->mask->image),
+                                          &plan, error);
+  if (!status) status = compile(&kernel->mask->image, &plan, kernel->cuda_target, what, &bytes, error);
   if (!status) *text = (char *)bytes.data;
   return status;
 }

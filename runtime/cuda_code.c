@@ -90,7 +90,7 @@ fly_status flyi_kernel_cuda(fly_kernel *kernel, flyi_direction direction, const 
   const char *target = kernel->cuda_target;
   *out = NULL;
   if (strcmp(target, "cuda") == 0) {
-    if (!device) return flyi_fail(error, FLY_ERROR_ARGUMENT, "target cuda names no device: say sm_80 or the like");
+    if (!device) return flyi_fail(error, FLY_ERROR_ARGUMENT, "target cuda names no device: make the kernel for sm_80 or the like");
     target = target_for(device);
   } else if (device && number_of(device) < number_of(target)) {
     return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "the kernel is for %s, and the device is %s: make it for \"cuda\"",

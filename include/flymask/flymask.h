@@ -397,6 +397,9 @@ typedef enum fly_emit { FLY_EMIT_LL, FLY_EMIT_ASM } fly_emit;
 FLY_API fly_status fly_mask_emit(const char *source, const char *name, const fly_compile_options *options, fly_emit what,
                                  char **text, fly_error *error);
 
+/* The same of a kernel for a GPU, whose assembly is PTX: of its forward kernels, or the backward ones. [compiler] */
+FLY_API fly_status fly_kernel_emit(const fly_kernel *kernel, bool backward, fly_emit what, char **text, fly_error *error);
+
 /* The targets this machine runs, best first, NULL-terminated: "x86-64-v4", "x86-64-v3", "x86-64". */
 FLY_API const char *const *fly_cpu_targets(void);
 
