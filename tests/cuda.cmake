@@ -28,3 +28,9 @@ foreach(source IN LISTS MASKS)
     endforeach()
   endforeach()
 endforeach()
+
+# test_cli_files is of cli.cmake. The command finds the driver by LD_LIBRARY_PATH.
+if(FLYMASK_CLI)
+  flymask_test(cuda_command LABEL ci LIBRARIES test_cli_files)
+  add_dependencies(test_cuda_command flymask simcuda)
+endif()
