@@ -23,8 +23,10 @@ CONSTANT bwd_split; /* one walk for each gradient of keys: where the sums of bot
 CONSTANT bwd_bf16;
 
 #define OUTER (16 * bwd_blocks * bwd_warps)
-#define SHARE_K ((struct share){bwd_depth, bwd_dim, bwd_warps})       /* of Q and K */
-#define SHARE_V ((struct share){bwd_width, bwd_value_dim, bwd_warps}) /* of V and dO */
+/* Narrow rows are shared out as if they were wider, so that one pass of the block copies no more rows than a tile has. */
+#define LEAST (8 * (32 * bwd_warps / bwd_inner))
+#define SHARE_K ((struct share){bwd_depth < LEAST ? LEAST : bwd_depth, bwd_dim, bwd_warps})       /* of Q and K */
+#define SHARE_V ((struct share){bwd_width < LEAST ? LEAST : bwd_width, bwd_value_dim, bwd_warps}) /* of V and dO */
 #define PITCH_K tile_pitch(bwd_depth)
 #define PITCH_V tile_pitch(bwd_width)
 #define BYTES_K (u32)(bwd_inner * PITCH_K)
