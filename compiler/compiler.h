@@ -173,6 +173,7 @@ LLVMContextRef flyi_context_create(void);
 
 extern const char flyi_tile_bitcode[], flyi_tile_bitcode_end[]; /* templates/mask_tile.c */
 extern const char flyi_fwd_cuda_bitcode[], flyi_fwd_cuda_bitcode_end[]; /* templates/attn_fwd_cuda.c */
+extern const char flyi_fwd_f32_cuda_bitcode[], flyi_fwd_f32_cuda_bitcode_end[]; /* templates/attn_fwd_f32_cuda.c */
 extern const char flyi_bwd_rows_cuda_bitcode[], flyi_bwd_rows_cuda_bitcode_end[]; /* templates/attn_bwd_rows_cuda.c */
 extern const char flyi_bwd_keys_cuda_bitcode[], flyi_bwd_keys_cuda_bitcode_end[]; /* templates/attn_bwd_keys_cuda.c */
 extern const char flyi_bwd_queries_cuda_bitcode[], flyi_bwd_queries_cuda_bitcode_end[]; /* templates/attn_bwd_queries_cuda.c */

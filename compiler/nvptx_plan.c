@@ -86,6 +86,31 @@ static void plan_forward(const fly_kernel_desc *desc, const device *d, int argum
   add(plan, entry);
 }
 
+/* f32: as many queries and keys a thread as registers and shared memory take. */
+static void plan_forward_f32(const fly_kernel_desc *desc, int argument_bytes, flyi_cuda_plan *plan) {
+  int depth = multiple(desc->head_dim, 4), width = multiple(desc->value_dim, 32);
+  int each = larger(depth, width) <= 128 ? 4 : 2, queries = 16 * each, keys = 8 * each;
+  flyi_cuda_part *part = &plan->parts[plan->part_count++];
+  plan->set_tokens = true;
+  part->bitcode = (flyi_section){flyi_fwd_f32_cuda_bitcode,
+                                 (size_t)(flyi_fwd_f32_cuda_bitcode_end - flyi_fwd_f32_cuda_bitcode)};
+  set(part, "f32_dim", desc->head_dim), set(part, "f32_value_dim", desc->value_dim);
+  set(part, "f32_depth", depth), set(part, "f32_width", width);
+  set(part, "f32_rows", each), set(part, "f32_columns", each);
+  flyi_cuda_entry entry = {.name = "fly_forward",
+                           .role = FLYI_CUDA_FORWARD,
+                           .needs = FLYI_CUDA_ALIGNED,
+                           .outer = queries,
+                           .inner = keys,
+                           .threads = 128,
+                           .shared_bytes = 4 *
+                                           ((queries + keys) * (depth + 4) + keys * (width + 4) + queries * (keys + 4)),
+                           .argument_bytes = argument_bytes};
+  if (desc->head_dim % 4 == 0 && desc->value_dim % 4 == 0) add(plan, entry);
+  entry.name = "fly_forward_any", entry.needs = 0;
+  add(plan, entry);
+}
+
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
 fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direction, const char *target, int slots,
@@ -102,11 +127,12 @@ fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direc
                      "the mask's parameters and buffers take %d slots, and a CUDA kernel's argument has room for %d (a "
                      "parameter takes 1, a buffer %d): declare fewer",
                      slots, (int)((FLYI_CUDA_MAX_ARGUMENT - flyi_cuda_argument_size(0)) / 8), FLYI_BUFFER_SLOTS);
-  if (desc->type != FLY_F16 && desc->type != FLY_BF16)
-    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "desc.type is %s: CUDA kernels are for f16 and bf16",
-                     fly_type_name(desc->type));
-  if (direction == FLYI_DIRECTION_FORWARD)
+  if (direction == FLYI_DIRECTION_FORWARD && desc->type == FLY_F32)
+    plan_forward_f32(desc, (int)bytes, plan);
+  else if (direction == FLYI_DIRECTION_FORWARD)
     plan_forward(desc, d, (int)bytes, plan);
+  else if (desc->type == FLY_F32)
+    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "backward kernels for f32 do not exist for %s", target);
   else
     flyi_cuda_plan_backward(desc, d->shared_bytes, (int)bytes, plan);
   return FLY_OK;
