@@ -4,6 +4,7 @@
  * A case for each mask, direction and element type, named MASK.fwd.bf16: ctest runs each alone by CK_RUN_CASE. */
 #include "library/scene_call.h"
 #include "cuda_call.h"
+#include "cuda_kernel.h"
 
 static const struct {
   const char *name;
@@ -16,20 +17,11 @@ enum { TYPES = 3, DIRECTIONS = 2, VARIANTS = TYPES * DIRECTIONS };
 static const int dims[][2] = {{64, 64}, {32, 48}, {80, 80}, {40, 24}, {128, 128}};
 enum { DIMS = 5 };
 
-static fly_mask *compile(const char *name) {
-  char path[512];
-  fly_error error;
-  fly_mask *mask;
-  snprintf(path, sizeof path, "%s/masks/%s.c", FLYMASK_SOURCE, name);
-  ck_fly_ok(fly_mask_compile_file(path, NULL, &mask, &error), error);
-  return mask;
-}
-
-static void check_scene(fly_cuda *cuda, const fly_kernel *kernel, fly_mask *mask, scene *s, int type, bool backward,
-                        const int dim[2], int variant, const char *name) {
+static void check_scene(fly_cuda *cuda, const fly_kernel *kernel, scene *s, int type, bool backward, const int dim[2],
+                        int variant, const char *name) {
   scene_call t;
   char what[256];
-  scene_call_init(&t, s, mask, types[type].type, dim[0], dim[1], variant, backward);
+  scene_call_init(&t, s, fly_kernel_mask(kernel), types[type].type, dim[0], dim[1], variant, backward);
   snprintf(what, sizeof what, "%s, %s", name, t.what);
   if (backward) {
     cuda_backward(cuda, &t.call, kernel);
@@ -46,21 +38,15 @@ START_TEST(a_mask_on_the_device_is_attention_over_what_it_shows) {
   bool backward = _i / TYPES % DIRECTIONS;
   const library_mask *entry = library_mask_at(index);
   const int *dim = dims[(index + type) % DIMS];
-  fly_kernel_desc desc = {FLY_INIT(fly_kernel_desc), .type = types[type].type, .head_dim = dim[0], .value_dim = dim[1],
-                          .target = "sm_80"};
-  fly_kernel *kernel;
-  fly_error error;
-  fly_mask *mask = compile(entry->name);
-  fly_cuda *cuda = cuda_open();
-  ck_fly_ok(fly_kernel_create(mask, &desc, &kernel, &error), error);
+  fly_kernel *kernel = cuda_kernel(entry->name, NULL, types[type].type, dim[0], dim[1]);
+  fly_cuda *cuda = cuda_kernel_packing() ? NULL : cuda_open();
   scene *s;
-  for (int k = 0; (s = scene_create(k, (uint64_t)type, false, entry->negative)); k++) {
+  for (int k = 0; cuda && (s = scene_create(k, (uint64_t)type, false, entry->negative)); k++) {
     entry->draw(s);
-    check_scene(cuda, kernel, mask, s, type, backward, dim, index + k, entry->name);
+    check_scene(cuda, kernel, s, type, backward, dim, index + k, entry->name);
     scene_free(s);
   }
   fly_kernel_release(&kernel);
-  fly_mask_release(&mask);
   fly_cuda_release(&cuda);
 }
 END_TEST
