@@ -34,3 +34,27 @@ if(FLYMASK_CLI)
   flymask_test(cuda_command LABEL ci LIBRARIES test_cli_files)
   add_dependencies(test_cuda_command flymask simcuda)
 endif()
+
+# What scripts/gpu_suite.sh takes to a machine with a GPU: the same suites and the bench, with the runtime alone.
+set(GPU_SUPPORT)
+foreach(name support guard oracle oracle_backward handmade call_case backward_case cuda_call cuda_kernel)
+  list(APPEND GPU_SUPPORT support/${name}.c)
+endforeach()
+add_library(gpu_support STATIC EXCLUDE_FROM_ALL ${GPU_SUPPORT})
+target_include_directories(gpu_support PUBLIC support ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+target_compile_definitions(gpu_support PUBLIC _GNU_SOURCE FLYMASK_NO_COMPILER)
+target_link_libraries(gpu_support PUBLIC flymask_runtime_static PkgConfig::CHECK)
+add_executable(gpu_masks test_cuda_masks.c library/scene_call.c library/scene.c library/windows.c library/blocks.c
+  library/documents.c library/images.c)
+add_executable(gpu_features test_cuda_features.c)
+add_executable(gpu_bench ${PROJECT_SOURCE_DIR}/bench/gpu_bench.c)
+target_compile_definitions(gpu_bench PRIVATE _GNU_SOURCE)
+target_link_libraries(gpu_masks PRIVATE gpu_support)
+target_link_libraries(gpu_features PRIVATE gpu_support)
+target_link_libraries(gpu_bench PRIVATE flymask_runtime_static)
+
+# The archive, rehearsed with a few images from an empty directory.
+if(FLYMASK_CLI)
+  add_test(NAME gpu_suite COMMAND ${PROJECT_SOURCE_DIR}/scripts/gpu_suite.sh rehearse ${PROJECT_BINARY_DIR})
+  set_tests_properties(gpu_suite PROPERTIES LABELS ci TIMEOUT 600 ENVIRONMENT "XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/test-cache")
+endif()
