@@ -2,7 +2,7 @@
 # The suite and the benchmarks of the CUDA kernels, as one archive that runs where there is an NVIDIA driver, and neither LLVM nor
 # a compiler.
 #
-#   gpu_suite.sh pack [BUILD [ARCHIVE]]   makes build/flymask-gpu.tar.gz: programs, images, scripts
+#   gpu_suite.sh pack [BUILD [ARCHIVE]]   makes build/flymask-gpu.tar.xz: programs, images, scripts
 #   gpu_suite.sh run [BUILD]              packs, unpacks and runs it here
 #   gpu_suite.sh rehearse [BUILD]         a few images of it, on the simulated driver, from an empty directory
 #
@@ -77,7 +77,7 @@ pack() { # pack BUILD ARCHIVE few|all
   pack_libraries "$work/flymask-gpu"
   cp "$root/bench/gpu_run.sh" "$work/flymask-gpu/run.sh"
   cp "$root/bench/gpu_peers.py" "$work/flymask-gpu/"
-  tar -C "$work" -czf "$2" flymask-gpu
+  tar -C "$work" -cJf "$2" flymask-gpu
   local bytes
   bytes=$(stat -c %s "$2")
   echo "$2: $(wc -l <"$work/flymask-gpu/cases") cases, $(find "$work/flymask-gpu/images" -type f | wc -l) images, $bytes bytes"
@@ -92,17 +92,17 @@ pack() { # pack BUILD ARCHIVE few|all
 build=${2:-$root/build}
 case "${1:-}" in
 pack)
-  pack "$build" "${3:-$build/flymask-gpu.tar.gz}" all
+  pack "$build" "${3:-$build/flymask-gpu.tar.xz}" all
   ;;
 run)
-  pack "$build" "$build/flymask-gpu.tar.gz" all
-  tar -C "$build" -xzf "$build/flymask-gpu.tar.gz"
+  pack "$build" "$build/flymask-gpu.tar.xz" all
+  tar -C "$build" -xJf "$build/flymask-gpu.tar.xz"
   exec "$build/flymask-gpu/run.sh" "$build/gpu-results"
   ;;
 rehearse)
   empty=$(mktemp -d)
-  pack "$build" "$empty/archive.tar.gz" few
-  tar -C "$empty" -xzf "$empty/archive.tar.gz"
+  pack "$build" "$empty/archive.tar.xz" few
+  tar -C "$empty" -xJf "$empty/archive.tar.xz"
   cd "$empty/flymask-gpu"
   env -i PATH=/usr/bin:/bin HOME=/nonexistent LD_LIBRARY_PATH="$build/simcuda" ./run.sh "$empty/results" --rehearse
   grep -q '"forward_ms"' "$empty/results/flymask.json"
