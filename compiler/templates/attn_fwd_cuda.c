@@ -21,8 +21,9 @@ CONSTANT fwd_keep_q;                 /* Q's operands stay in registers */
 CONSTANT fwd_bf16;
 
 #define QUERIES (16 * fwd_blocks * fwd_warps)
-#define SHARE_K ((struct share){fwd_depth, fwd_dim, fwd_warps})
-#define SHARE_V ((struct share){fwd_width, fwd_value_dim, fwd_warps})
+#define LEAST (fwd_warps * 256 / fwd_keys)
+#define SHARE_K ((struct share){fwd_depth < LEAST ? LEAST : fwd_depth, fwd_dim, fwd_warps})
+#define SHARE_V ((struct share){fwd_width < LEAST ? LEAST : fwd_width, fwd_value_dim, fwd_warps})
 #define PITCH_K tile_pitch(fwd_depth)
 #define PITCH_V tile_pitch(fwd_width)
 #define BYTES_K (u32)(fwd_keys * PITCH_K)
@@ -82,7 +83,7 @@ INL void copy_queries(call_t call, const struct place *p, u32 shared, i32 aligne
 INL void negate_queries(u32 shared) {
   ROLLED for (i32 row = share_row(SHARE_K); row < QUERIES; row += share_rows(SHARE_K)) {
     u32 x[4], at = shared + (u32)(row * PITCH_K + ((share_chunk(SHARE_K) ^ (row & 7)) << 4));
-    if (share_chunk(SHARE_K) * 8 >= fwd_depth) continue;
+    if (share_chunk(SHARE_K) * 8 >= SHARE_K.width) continue;
     load_shared4(x, at);
     UNROLL for (i32 i = 0; i < 4; i++) x[i] ^= 0x80008000u;
     store_shared4(at, x);
@@ -253,11 +254,12 @@ INL void exact_keys(call_t call, const struct place *p, struct exact *x, u64 q, 
   const i32 lane = thread_index() & 31, h = p->h / call->group;
   const struct rows rows = key_rows(call, p->keys, p->b, p->h);
   const i32 there = kv + lane < p->keys.length, row = there ? row_at(rows, kv + lane) : 0;
-  const _Bool seen = there && (kind != PARTIAL || visible_pair(&p->scene, query, kv + lane));
+  _Bool seen = there && (kind != PARTIAL || visible_pair(&p->scene, query, kv + lane));
   const u64 k = row_address(plane_of(&call->k, p->b, h, 2), pitch_of(&call->k, 2), row);
   float s = 0;
   ROLLED for (i32 i = 0; seen && i < fwd_dim; i++) s = multiply_plus(element(q, i), element(k, i), s);
   s = seen ? s * call->scale_log2 : -infinity();
+  seen = seen && s != -infinity(); /* no weight, whatever V holds */
   const float top = greater(x->top, warp_max(s));
   const float weight = seen ? exp2_of(s - top) : 0, factor = x->top == -infinity() ? 0 : exp2_of(x->top - top);
   x->top = top;

@@ -72,7 +72,7 @@ INL void copy_values(call_t call, const struct place *p, i32 tile) {
 
 /* ---- a tile -------------------------------------------------------------------------------------------------------- */
 
-INL void score(const struct place *p, scores_t s) {
+INL void score(const struct place *p, scores_t s, float scale) {
   const i32 tx = thread_index() & 7, ty = thread_index() >> 3;
   UNROLL for (i32 r = 0; r < f32_rows; r++) UNROLL for (i32 c = 0; c < f32_columns; c++) s[r][c] = 0;
   _Pragma("clang loop unroll_count(2)") for (i32 d = 0; d < f32_depth; d += 4) {
@@ -82,6 +82,7 @@ INL void score(const struct place *p, scores_t s) {
     UNROLL for (i32 i = 0; i < 4; i++) UNROLL for (i32 r = 0; r < f32_rows; r++) UNROLL for (i32 c = 0; c < f32_columns; c++)
         s[r][c] = multiply_plus(q[r][i], k[c][i], s[r][c]);
   }
+  UNROLL for (i32 r = 0; r < f32_rows; r++) UNROLL for (i32 c = 0; c < f32_columns; c++) s[r][c] *= scale;
 }
 
 /* One of them in a loop: masks are inlined once. */
@@ -102,11 +103,11 @@ INL void mask_tile(const struct place *p, scores_t s, i32 tile, i32 kind) {
 INL float group_max(float x) { return greater(row_max(x), exchange(row_max(x), 4)); }
 INL float group_sum(float x) { return row_sum(x) + exchange(row_sum(x), 4); }
 
-INL void weigh(const struct place *p, struct softmax *x, scores_t s, float scale) {
+INL void weigh(const struct place *p, struct softmax *x, const scores_t s) {
   const i32 tx = thread_index() & 7, ty = thread_index() >> 3;
   UNROLL for (i32 r = 0; r < f32_rows; r++) {
     float top = -infinity(), sum = 0;
-    UNROLL for (i32 c = 0; c < f32_columns; c++) top = greater(top, s[r][c] *= scale);
+    UNROLL for (i32 c = 0; c < f32_columns; c++) top = greater(top, s[r][c]);
     top = greater(x->top[r], group_max(top));
     const float base = top == -infinity() ? 0 : top, factor = exp2_of(x->top[r] - base);
     x->top[r] = top;
@@ -153,13 +154,13 @@ INL void attend(call_t call, const struct place *p, struct softmax *x) {
     scores_t s;
     copies_wait(1);
     barrier();
-    score(p, s);
+    score(p, s, call->scale_log2);
     copies_wait(0);
     barrier(); /* K has been read, V is there */
     if (next.kind != EMPTY) copy_keys(call, p, next.tile);
     copies_commit();
     if (now.kind == PARTIAL || (now.tile + 1) * KEYS > p->scene.keys.length) mask_tile(p, s, now.tile, now.kind);
-    weigh(p, x, s, call->scale_log2);
+    weigh(p, x, s);
     add_values(p, x, now.kind);
     barrier(); /* V has been read */
     if (next.kind != EMPTY) copy_values(call, p, next.tile);

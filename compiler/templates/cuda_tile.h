@@ -179,7 +179,7 @@ INL u32 matrix_at(const struct pattern *p, u32 base, i32 pitch, i32 row, i32 j) 
 
 /* How the threads of a block share out a tile: a row to `lanes` threads (a power of two), one chunk each, the next row to the next. */
 struct share {
-  i32 width;   /* columns of the tile; 16 bits each */
+  i32 width;   /* columns of the tile, of 16 bits each; at least so many that a pass copies no more rows than a tile has */
   i32 columns; /* that the tensor has; the rest is zero */
   i32 warps;
 };
