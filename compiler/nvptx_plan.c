@@ -131,8 +131,6 @@ fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direc
     plan_forward_f32(desc, (int)bytes, plan);
   else if (direction == FLYI_DIRECTION_FORWARD)
     plan_forward(desc, d, (int)bytes, plan);
-  else if (desc->type == FLY_F32)
-    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "backward kernels for f32 do not exist for %s", target);
   else
     flyi_cuda_plan_backward(desc, d->shared_bytes, (int)bytes, plan);
   return FLY_OK;

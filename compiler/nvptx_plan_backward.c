@@ -12,6 +12,8 @@ typedef struct shape {
 static int multiple(int x, int of) { return (x + of - 1) / of * of; }
 static int pitch(int width) { return multiple(width, 64) * 2; } /* as tile_pitch of cuda_tile.h */
 
+static const shape f32_shape = {.blocks = 1, .warps = 8, .inner = 32, .stages = 1};
+
 static shape keys_shape(int most, int shared_bytes) {
   if (most <= 64) return (shape){2, 4, 32, 2, 0, 0};
   if (most <= 128) return (shape){1, 8, 64, shared_bytes < 130 << 10 ? 1 : 2, 0, 0};
@@ -33,7 +35,8 @@ static void set(flyi_cuda_part *part, const char *name, int value) {
 static void add_entries(const fly_kernel_desc *desc, const char *aligned, const char *any, flyi_cuda_entry entry,
                         flyi_cuda_plan *plan) {
   entry.name = aligned, entry.needs = FLYI_CUDA_ALIGNED;
-  if (desc->head_dim % 8 == 0 && desc->value_dim % 8 == 0) plan->entries[plan->entry_count++] = entry;
+  if (desc->type != FLY_F32 && desc->head_dim % 8 == 0 && desc->value_dim % 8 == 0)
+    plan->entries[plan->entry_count++] = entry;
   entry.name = any, entry.needs = 0;
   plan->entries[plan->entry_count++] = entry;
 }
@@ -48,12 +51,13 @@ static flyi_cuda_entry plan_products(const fly_kernel_desc *desc, flyi_section b
   set(part, "bwd_depth", depth), set(part, "bwd_width", width);
   set(part, "bwd_blocks", s.blocks), set(part, "bwd_warps", s.warps), set(part, "bwd_inner", s.inner);
   set(part, "bwd_stages", s.stages), set(part, "bwd_keep", s.keep), set(part, "bwd_split", s.split);
-  set(part, "bwd_bf16", desc->type == FLY_BF16);
+  set(part, "bwd_type", desc->type);
   int outer = 16 * s.blocks * s.warps;
   return (flyi_cuda_entry){.outer = outer,
                            .inner = s.inner,
                            .threads = s.warps * 32,
-                           .shared_bytes = outer * rows + s.stages * (s.inner * rows + shared)};
+                           .shared_bytes = desc->type == FLY_F32 ? 0
+                                                                 : outer * rows + s.stages * (s.inner * rows + shared)};
 }
 
 static void plan_rows(const fly_kernel_desc *desc, int argument_bytes, flyi_cuda_plan *plan) {
@@ -61,7 +65,7 @@ static void plan_rows(const fly_kernel_desc *desc, int argument_bytes, flyi_cuda
   flyi_cuda_part *part = &plan->parts[plan->part_count++];
   part->bitcode = (flyi_section){flyi_bwd_rows_cuda_bitcode,
                                  (size_t)(flyi_bwd_rows_cuda_bitcode_end - flyi_bwd_rows_cuda_bitcode)};
-  set(part, "bwd_value_dim", desc->value_dim), set(part, "bwd_bf16", desc->type == FLY_BF16);
+  set(part, "bwd_value_dim", desc->value_dim), set(part, "bwd_type", desc->type);
   set(part, "bwd_row_warps", WARPS), set(part, "bwd_row_each", EACH);
   flyi_cuda_entry entry = {.name = "fly_backward_rows",
                            .role = FLYI_CUDA_BACKWARD_ROWS,
@@ -80,11 +84,12 @@ void flyi_cuda_plan_backward(const fly_kernel_desc *desc, int shared_bytes, int 
   flyi_section queries = {flyi_bwd_queries_cuda_bitcode,
                           (size_t)(flyi_bwd_queries_cuda_bitcode_end - flyi_bwd_queries_cuda_bitcode)};
   plan_rows(desc, argument_bytes, plan);
-  shape s = keys_shape(most, shared_bytes);
+  plan->set_tokens = true;
+  shape s = desc->type == FLY_F32 ? f32_shape : keys_shape(most, shared_bytes);
   flyi_cuda_entry entry = plan_products(desc, keys, s, s.inner * 8 /* -LSE and delta */, plan);
   entry.role = FLYI_CUDA_BACKWARD_KEYS, entry.argument_bytes = argument_bytes;
   add_entries(desc, "fly_backward_keys", "fly_backward_keys_any", entry, plan);
-  entry = plan_products(desc, queries, queries_shape(most), 0, plan);
+  entry = plan_products(desc, queries, desc->type == FLY_F32 ? f32_shape : queries_shape(most), 0, plan);
   entry.role = FLYI_CUDA_BACKWARD_QUERIES, entry.argument_bytes = argument_bytes;
   add_entries(desc, "fly_backward_queries", "fly_backward_queries_any", entry, plan);
 }

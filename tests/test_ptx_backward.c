@@ -14,7 +14,7 @@ PTX_MASK(looping, int common = 0; for (int i = 0; i < 4; i++) common += (q >> i 
 PTX_MASK(blocks, return q / 64 == kv / 64 || kv < 5;)
 /* clang-format on */
 
-static const fly_type types[] = {FLY_BF16, FLY_F16};
+static const fly_type types[] = {FLY_BF16, FLY_F16, FLY_F32};
 
 /* ---- shapes ------------------------------------------------------------------------------------------------------ */
 
@@ -23,22 +23,22 @@ static const struct {
 } shapes[] = {{64, 64, 200, 260},  {64, 64, 128, 128}, {32, 32, 150, 150}, {16, 16, 70, 300},    {40, 24, 130, 131},
               {64, 128, 140, 150}, {80, 80, 131, 140}, {96, 32, 97, 200},  {128, 128, 200, 170}, {192, 128, 100, 140},
               {256, 256, 90, 150}, {1, 1, 40, 40},     {7, 250, 33, 65},   {129, 3, 65, 33}};
-enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+enum { TYPES = 3, SHAPES = sizeof shapes / sizeof shapes[0] };
 
 /* _i: shape and type */
 START_TEST(any_head_dimension) {
   static const ptx_mask *const masks[] = {&causal, &scattered, &window, &everything};
-  backward_spec s = {.call = {.type = types[_i % 2],
-                              .dim = shapes[_i / 2].dim,
-                              .value_dim = shapes[_i / 2].value_dim,
-                              .len_q = shapes[_i / 2].len_q,
-                              .len_kv = shapes[_i / 2].len_kv,
+  backward_spec s = {.call = {.type = types[_i % TYPES],
+                              .dim = shapes[_i / TYPES].dim,
+                              .value_dim = shapes[_i / TYPES].value_dim,
+                              .len_q = shapes[_i / TYPES].len_q,
+                              .len_kv = shapes[_i / TYPES].len_kv,
                               .heads = 2,
                               .kv_heads = 1,
                               .seed = _i},
                      .d_lse = _i & 1};
   for (int m = 0; m < 4; m++)
-    if (m % 2 == _i / 2 % 2 || _i < 2) ptx_test(&s, masks[m]);
+    if (m % 2 == _i / TYPES % 2 || _i < 2) ptx_test(&s, masks[m]);
 }
 END_TEST
 
@@ -51,7 +51,7 @@ START_TEST(whenever_copies_land) {
   simcuda_set_config(&config);
   for (int i = 0; i < 3; i++) {
     backward_spec s = {
-        .call = {.type = types[i & 1], .dim = dims[i], .heads = 2, .kv_heads = 1, .len_q = 190, .len_kv = 170}};
+        .call = {.type = types[i % TYPES], .dim = dims[i], .heads = 2, .kv_heads = 1, .len_q = 190, .len_kv = 170}};
     ptx_test(&s, &causal);
     s.call.kv_rows = 1, s.call.q_rows = 1;
     ptx_test(&s, &window);
@@ -63,7 +63,7 @@ START_TEST(any_mask) {
   static const ptx_mask *const masks[] = {&everything, &nothing, &causal, &window, &scattered, &looping, &blocks};
   for (int m = 0; m < 7; m++) {
     backward_spec s = {
-        .call = {.type = types[m & 1], .dim = 64, .heads = 2, .batch = 2, .len_q = 150, .len_kv = 200, .seed = m}};
+        .call = {.type = types[m % TYPES], .dim = 64, .heads = 2, .batch = 2, .len_q = 150, .len_kv = 200, .seed = m}};
     ptx_test(&s, masks[m]);
   }
 }
@@ -72,7 +72,7 @@ END_TEST
 /* ---- layouts and heads -------------------------------------------------------------------------------------------- */
 
 START_TEST(any_layout) { /* rows that are not aligned, too */
-  backward_spec s = {.call = {.type = types[_i & 1],
+  backward_spec s = {.call = {.type = types[_i % TYPES],
                               .dim = 32,
                               .value_dim = 16,
                               .batch = 2,
@@ -91,7 +91,7 @@ START_TEST(
     heads_that_share_keys) { /* by 1, 2, 3 and 6; each with rows of its own: sums of a row come from several heads */
   for (int kv_heads = 1; kv_heads <= 6; kv_heads++) {
     if (6 % kv_heads) continue;
-    backward_spec s = {.call = {.type = types[kv_heads & 1],
+    backward_spec s = {.call = {.type = types[kv_heads % TYPES],
                                 .dim = 16,
                                 .batch = 2,
                                 .heads = 6,
@@ -109,7 +109,7 @@ END_TEST
 START_TEST(row_maps_gather_and_scatter) { /* _i: kinds of the three maps, base 4; 3: rows repeat */
   int q = _i % 4, kv = _i / 4 % 4, out = _i / 16;
   if (q == 3 && out == 0) return; /* duplicates need out_rows */
-  backward_spec s = {.call = {.type = types[_i & 1],
+  backward_spec s = {.call = {.type = types[_i % TYPES],
                               .dim = 24,
                               .batch = 2,
                               .heads = 4,
@@ -128,7 +128,7 @@ END_TEST
 
 START_TEST(ragged_batches) { /* _i: which maps; in one plane the map of keys repeats rows over sequences */
   static const int32_t cu_q[] = {0, 70, 70, 71, 200, 328}, cu_kv[] = {0, 65, 130, 130, 131, 300};
-  backward_spec s = {.call = {.type = types[_i & 1],
+  backward_spec s = {.call = {.type = types[_i % TYPES],
                               .dim = 16,
                               .batch = 5,
                               .heads = 4,
@@ -148,7 +148,8 @@ END_TEST
 START_TEST(query_offset_shifts_what_the_mask_sees) {
   static const int offsets[] = {1, 63, 150, -70, 1000};
   for (int i = 0; i < 5; i++) {
-    backward_spec s = {.call = {.type = types[i & 1], .dim = 16, .len_q = 80, .len_kv = 230, .q_offset = offsets[i]}};
+    backward_spec s = {
+        .call = {.type = types[i % TYPES], .dim = 16, .len_q = 80, .len_kv = 230, .q_offset = offsets[i]}};
     ptx_test(&s, &causal);
     ptx_test(&s, &window);
   }
@@ -158,9 +159,9 @@ END_TEST
 static Suite *suite(void) {
   Suite *suite = suite_create("ptx_backward");
   TCase *first = tcase_create("first"), *shape = tcase_create("shapes"), *rows = tcase_create("rows");
-  tcase_add_loop_test(first, any_head_dimension, 0, 2);
+  tcase_add_loop_test(first, any_head_dimension, 0, TYPES);
   tcase_add_test(first, any_mask);
-  tcase_add_loop_test(shape, any_head_dimension, 2, 2 * SHAPES);
+  tcase_add_loop_test(shape, any_head_dimension, TYPES, TYPES * SHAPES);
   tcase_add_loop_test(shape, whenever_copies_land, 0, 3);
   tcase_add_loop_test(rows, any_layout, 0, LAYOUTS);
   tcase_add_test(rows, heads_that_share_keys);

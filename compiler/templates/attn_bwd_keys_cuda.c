@@ -58,8 +58,38 @@ INL struct passing passing_of(call_t call, const struct place *p, const struct b
 
 /* ---- a tile -------------------------------------------------------------------------------------------------------- */
 
+/* As mask_bits of cuda_tile.h, where rows are keys. */
+INL u64 mask_pair_bits(const struct scene *scene, i32 query, i32 key) {
+  const i32 columns = bwd_inner / 8;
+  u64 bits = 0;
+  ROLLED for (i32 n = 0; n < bwd_blocks * columns * 4; n++) {
+    const i32 a = n / (4 * columns), i = n / 4 % columns, j = n % 4;
+    const _Bool keep = visible_pair(scene, query + i * 8 + (j & 1), key + a * 16 + (j >> 1) * 8);
+    bits |= (u64)keep << (4 * (8 * a + i) + j);
+  }
+  return bits;
+}
+
+/* What is masked becomes 0; rows are keys. query and key: of this lane's first element. */
+INL void mask_pairs(const struct scene *scene, pairs_t p, i32 query, i32 key) {
+  const i32 columns = bwd_inner / 8, q = query + scene->offset;
+  const u64 bits = mask_in_loop ? mask_pair_bits(scene, query, key) : 0;
+  i32 queries[2][MAX_INNER / 8] = {{0}}, keys[2 * MAX_BLOCKS] = {0}; /* tokens */
+  if (!mask_in_loop && mask_tokens & 1)
+    UNROLL for (i32 e = 0; e < 2; e++)
+        tokens_of(queries[e], columns, scene->query_rows, scene->queries, query + e, 8, scene->offset);
+  if (!mask_in_loop && mask_tokens & 2) tokens_of(keys, 2 * bwd_blocks, scene->key_rows, scene->keys, key, 8, 0);
+  UNROLL for (i32 i = 0; i < columns; i++) UNROLL for (i32 a = 0; a < bwd_blocks; a++)
+      UNROLL for (i32 j = 0; j < 4; j++) {
+    const i32 e = j & 1, y = 2 * a + (j >> 1);
+    const _Bool keep = mask_in_loop ? bits >> (4 * (8 * a + i) + j) & 1
+                                    : visible(scene->b, scene->h, q + i * 8 + e, key + y * 8, queries[e][i], keys[y]);
+    p[a][i][j] = choose(keep, p[a][i][j], 0);
+  }
+}
+
 /* P' = 2^(S' scale - LSE), of what is seen. */
-INL void weigh(call_t call, const struct place *p, pairs_t s, u32 stats, i32 h, struct step now) {
+INL void weigh(call_t call, const struct place *p, const struct scene *scene, pairs_t s, u32 stats, struct step now) {
   const i32 lane = thread_index() & 31, warp = thread_index() >> 5;
   const float scale = call->scale_log2;
   UNROLL for (i32 i = 0; i < bwd_inner / 8; i++) {
@@ -68,12 +98,8 @@ INL void weigh(call_t call, const struct place *p, pairs_t s, u32 stats, i32 h, 
     UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 j = 0; j < 4; j++)
         s[a][i][j] = exp2_of(multiply_plus(s[a][i][j], scale, start[j & 1]));
   }
-  if (now.kind != PARTIAL) return;
-  const i32 kv0 = p->first + warp * 16 * bwd_blocks + (lane >> 2);
-  const i32 q0 = now.tile * bwd_inner + ((lane & 3) << 1) + (i32)args_of(call)->q_offset;
-  UNROLL for (i32 i = 0; i < bwd_inner / 8; i++) UNROLL for (i32 a = 0; a < bwd_blocks; a++)
-      UNROLL for (i32 j = 0; j < 4; j++)
-          s[a][i][j] = choose(mask(p->b, h, q0 + i * 8 + (j & 1), kv0 + a * 16 + (j >> 1) * 8), s[a][i][j], 0);
+  if (now.kind == PARTIAL)
+    mask_pairs(scene, s, now.tile * bwd_inner + ((lane & 3) << 1), p->first + warp * 16 * bwd_blocks + (lane >> 2));
 }
 
 /* dS' = P' * (dP' - delta) */
@@ -86,14 +112,14 @@ INL void differentiate(pairs_t d_p, const pairs_t p, u32 stats) {
   }
 }
 
-INL void take_tile(call_t call, const struct place *p, const struct block *x, struct gradients *g, i32 which, i32 h,
-                   struct step now, u32 stage) {
+INL void take_tile(call_t call, const struct place *p, const struct block *x, const struct scene *scene,
+                   struct gradients *g, i32 which, struct step now, u32 stage) {
   const u32 q = x->shared + SHARED_Q + stage * BYTES_K, d_out = x->shared + SHARED_D_OUT + stage * BYTES_V;
   const u32 stats = x->shared + SHARED_STATS + stage * BYTES_STATS;
   pairs_t s, d_p;
   factors_t f;
   multiply_channels(s, x->k, &x->patterns.rows_k, &x->patterns.columns_k, x->own_k, q, bwd_depth);
-  weigh(call, p, s, stats, h, now);
+  weigh(call, p, scene, s, stats, now);
   if (which & D_V) {
     pack_pairs(f, s);
     multiply_rows(g->d_v, f, &x->patterns.rows_v, d_out, bwd_width);
@@ -115,6 +141,7 @@ INL void take_head(call_t call, const struct place *p, struct block *x, struct g
   struct walk walk = walk_of(map, p->b, h, p->map_row, p->tiles);
   struct step now = walk_step(&walk, map, p->tiles), next = walk_step(&walk, map, p->tiles);
   if (now.kind == EMPTY) return;
+  const struct scene scene = scene_of(call, p->b, h);
   struct passing passing = passing_of(call, p, x, h);
   deal(&passing, now.tile);
   barrier(); /* nobody reads the tiles of the head before any more */
@@ -133,7 +160,7 @@ INL void take_head(call_t call, const struct place *p, struct block *x, struct g
       copies_commit();
       deal(&passing, later.tile);
     }
-    take_tile(call, p, x, g, which, h, now, stage);
+    take_tile(call, p, x, &scene, g, which, now, stage);
     if (bwd_stages == 1 && next.kind != EMPTY) {
       barrier();
       copy_passing(&passing, next.tile, 0, x->aligned);
@@ -181,13 +208,14 @@ struct exact {
 INL void exact_queries(call_t call, const struct place *p, struct exact *x, i32 key, i32 key_row, i32 h, i32 query,
                        i32 kind) {
   const i32 there = query < p->queries.length, at = there ? query : 0;
-  const u64 q = row_address(plane_of(&call->q, p->b, h, 2), pitch_of(&call->q, 2),
+  const u64 q = row_address(plane_of(&call->q, p->b, h, SIZE), pitch_of(&call->q, SIZE),
                             row_at(query_rows(call, p->queries, p->b, h), at));
-  const u64 d_out = row_address(plane_of(&call->d_out, p->b, h, 2), pitch_of(&call->d_out, 2),
+  const u64 d_out = row_address(plane_of(&call->d_out, p->b, h, SIZE), pitch_of(&call->d_out, SIZE),
                                 row_at(output_rows(call, p->queries, p->b, h), at));
-  const u64 k = row_address(plane_of(&call->k, p->b, p->kv_head, 2), pitch_of(&call->k, 2), key_row);
-  const u64 v = row_address(plane_of(&call->v, p->b, p->kv_head, 2), pitch_of(&call->v, 2), key_row);
-  const _Bool seen = there && (kind != PARTIAL || mask(p->b, h, query + (i32)args_of(call)->q_offset, key));
+  const u64 k = row_address(plane_of(&call->k, p->b, p->kv_head, SIZE), pitch_of(&call->k, SIZE), key_row);
+  const u64 v = row_address(plane_of(&call->v, p->b, p->kv_head, SIZE), pitch_of(&call->v, SIZE), key_row);
+  const struct scene scene = scene_of(call, p->b, h);
+  const _Bool seen = there && (kind != PARTIAL || visible_pair(&scene, query, key));
   const i64 stats = ((i64)p->b * args_of(call)->heads + h) * call->rows_q + at;
   const struct pair pair = pair_of(call, seen, stats, q, k, v, d_out);
   const u32 some = ballot(pair.seen);
@@ -267,6 +295,12 @@ INL void backward_keys(call_t call, i32 aligned) {
   p.queries = queries_of(call, p.b), p.keys = keys_of(call, p.b);
   p.tiles = (p.queries.length + bwd_inner - 1) / bwd_inner;
   if (p.first >= p.keys.length) return;
+  if (bwd_type == TYPE_F32) { /* tensor cores do not multiply f32 by its own error */
+    const i32 first = p.first + (thread_index() >> 5) * 16 * bwd_blocks;
+    ROLLED for (i32 key = first; key < first + 16 * bwd_blocks && key < p.keys.length; key++)
+        store_exact(call, &p, D_K | D_V, key);
+    return;
+  }
   struct block x;
   struct gradients g;
   open_block(call, &p, &x, aligned);

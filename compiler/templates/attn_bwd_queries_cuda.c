@@ -24,37 +24,28 @@ struct block {
 
 /* ---- a tile -------------------------------------------------------------------------------------------------------- */
 
-/* P = 2^(S scale - LSE), of what is seen. Scores of one diagonal come one after another, and the mask is told q = kv + d: so what
- * depends on q - kv alone is worked out once for all of them. */
-INL void weigh(call_t call, const struct place *p, const struct block *x, pairs_t s, struct step now) {
+/* P = 2^(S scale - LSE), of what is seen. */
+INL void weigh(call_t call, const struct place *p, const struct block *x, const struct scene *scene, pairs_t s,
+               struct step now) {
   const i32 lane = thread_index() & 31, warp = thread_index() >> 5, columns = bwd_inner / 8;
   const i32 kv0 = now.tile * bwd_inner + ((lane & 3) << 1), left = p->keys.length - kv0;
   const float scale = call->scale_log2;
   UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 i = 0; i < columns; i++)
       UNROLL for (i32 j = 0; j < 4; j++) s[a][i][j] = exp2_of(multiply_plus(s[a][i][j], scale, x->start[a][j >> 1]));
-  if (now.kind == PARTIAL) {
-    const i32 d0 = p->first + warp * 16 * bwd_blocks + (lane >> 2) + (i32)args_of(call)->q_offset - kv0;
-    UNROLL for (i32 g = 0; g < columns + 2 * bwd_blocks - 1; g++) UNROLL for (i32 y = 0; y < 2 * bwd_blocks; y++) {
-      const i32 i = y - g + columns - 1;
-      if (i < 0 || i >= columns) continue;
-      UNROLL for (i32 e = 0; e < 2; e++) {
-        const i32 kv = kv0 + i * 8 + e, d = d0 + y * 8 - i * 8 - e;
-        float *w = &s[y / 2][i][2 * (y % 2) + e];
-        *w = choose(mask(p->b, p->h, kv + d, kv), *w, 0);
-      }
-    }
-  }
+  if (now.kind == PARTIAL)
+    mask_scores(scene, s, bwd_blocks, columns, p->first + warp * 16 * bwd_blocks + (lane >> 2), kv0, 0);
   if ((now.tile + 1) * bwd_inner <= p->keys.length) return;
   UNROLL for (i32 i = 0; i < columns; i++) UNROLL for (i32 a = 0; a < bwd_blocks; a++)
       UNROLL for (i32 j = 0; j < 4; j++) if (i * 8 + (j & 1) >= left) s[a][i][j] = 0;
 }
 
-INL void take_tile(call_t call, const struct place *p, const struct block *x, sums_t d_q, struct step now, u32 stage) {
+INL void take_tile(call_t call, const struct place *p, const struct block *x, const struct scene *scene, sums_t d_q,
+                   struct step now, u32 stage) {
   const u32 k = x->shared + SHARED_K + stage * BYTES_K, v = x->shared + SHARED_V + stage * BYTES_V;
   pairs_t s, d_p;
   factors_t f;
   multiply_channels(s, x->q, &x->patterns.rows_k, &x->patterns.columns_k, x->own_q, k, bwd_depth);
-  weigh(call, p, x, s, now);
+  weigh(call, p, x, scene, s, now);
   multiply_channels(d_p, x->d_out, &x->patterns.rows_v, &x->patterns.columns_v, x->own_d_out, v, bwd_width);
   UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 i = 0; i < bwd_inner / 8; i++)
       UNROLL for (i32 j = 0; j < 4; j++) d_p[a][i][j] = s[a][i][j] * (d_p[a][i][j] - x->delta[a][j >> 1]);
@@ -93,6 +84,7 @@ INL void take_tiles(call_t call, const struct place *p, sums_t d_q, i32 aligned)
   struct step now = walk_step(&walk, map, p->tiles), next = walk_step(&walk, map, p->tiles);
   if (now.kind == EMPTY) return;
   const i32 kv_head = p->h / call->group;
+  const struct scene scene = scene_of(call, p->b, p->h);
   struct block x;
   open_block(call, p, &x, aligned);
   const struct rows rows = key_rows(call, p->keys, p->b, p->h);
@@ -117,7 +109,7 @@ INL void take_tiles(call_t call, const struct place *p, sums_t d_q, i32 aligned)
       copies_commit();
       deal(&passing, later.tile);
     }
-    take_tile(call, p, &x, d_q, now, stage);
+    take_tile(call, p, &x, &scene, d_q, now, stage);
     if (bwd_stages == 1 && next.kind != EMPTY) {
       barrier();
       copy_passing(&passing, next.tile, 0, aligned);
@@ -136,13 +128,14 @@ INL void take_tiles(call_t call, const struct place *p, sums_t d_q, i32 aligned)
 INL void exact_keys(call_t call, const struct place *p, float d_q[MAX_WIDTH / 32], i32 query, i32 kv, i32 kind) {
   const i32 there = kv < p->keys.length, kv_head = p->h / call->group;
   const i32 row = row_at(key_rows(call, p->keys, p->b, p->h), there ? kv : 0);
-  const u64 q = row_address(plane_of(&call->q, p->b, p->h, 2), pitch_of(&call->q, 2),
+  const u64 q = row_address(plane_of(&call->q, p->b, p->h, SIZE), pitch_of(&call->q, SIZE),
                             row_at(query_rows(call, p->queries, p->b, p->h), query));
-  const u64 d_out = row_address(plane_of(&call->d_out, p->b, p->h, 2), pitch_of(&call->d_out, 2),
+  const u64 d_out = row_address(plane_of(&call->d_out, p->b, p->h, SIZE), pitch_of(&call->d_out, SIZE),
                                 row_at(output_rows(call, p->queries, p->b, p->h), query));
-  const u64 k = row_address(plane_of(&call->k, p->b, kv_head, 2), pitch_of(&call->k, 2), row);
-  const u64 v = row_address(plane_of(&call->v, p->b, kv_head, 2), pitch_of(&call->v, 2), row);
-  const _Bool seen = there && (kind != PARTIAL || mask(p->b, p->h, query + (i32)args_of(call)->q_offset, kv));
+  const u64 k = row_address(plane_of(&call->k, p->b, kv_head, SIZE), pitch_of(&call->k, SIZE), row);
+  const u64 v = row_address(plane_of(&call->v, p->b, kv_head, SIZE), pitch_of(&call->v, SIZE), row);
+  const struct scene scene = scene_of(call, p->b, p->h);
+  const _Bool seen = there && (kind != PARTIAL || visible_pair(&scene, query, kv));
   const struct pair pair = pair_of(call, seen, (i64)p->pair * call->rows_q + query, q, k, v, d_out);
   add_dealt(d_q, ballot(pair.seen), pair.ds, k, bwd_dim);
 }
@@ -157,10 +150,14 @@ INL void store_exact(call_t call, const struct place *p, const struct gradient *
   store_dealt(g, query, d_q, call->scale);
 }
 
+INL struct gradient d_q_of(call_t call, const struct place *p) {
+  return gradient_of(call, &call->d_q, p->b, p->h, query_rows(call, p->queries, p->b, p->h), call->sums_q,
+                     (i64)p->pair * call->rows_q, bwd_dim);
+}
+
 INL void store(call_t call, const struct place *p, const sums_t d_q) {
   const i32 lane = thread_index() & 31, mine = p->first + (thread_index() >> 5) * 16 * bwd_blocks;
-  const struct gradient g = gradient_of(call, &call->d_q, p->b, p->h, query_rows(call, p->queries, p->b, p->h),
-                                        call->sums_q, (i64)p->pair * call->rows_q, bwd_dim);
+  const struct gradient g = d_q_of(call, p);
   u32 again = 0;
   UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 r = 0; r < 2; r++) {
     const i32 row = a * 16 + r * 8 + (lane >> 2);
@@ -181,6 +178,13 @@ INL void backward_queries(call_t call, i32 aligned) {
   p.queries = queries_of(call, p.b), p.keys = keys_of(call, p.b);
   p.tiles = (p.keys.length + bwd_inner - 1) / bwd_inner;
   if (p.first >= p.queries.length) return;
+  if (bwd_type == TYPE_F32) { /* tensor cores do not multiply f32 by its own error */
+    const struct gradient g = d_q_of(call, &p);
+    const i32 first = p.first + (thread_index() >> 5) * 16 * bwd_blocks;
+    ROLLED for (i32 query = first; query < first + 16 * bwd_blocks && query < p.queries.length; query++)
+        store_exact(call, &p, &g, query);
+    return;
+  }
   sums_t d_q;
   clear(d_q, bwd_depth);
   take_tiles(call, &p, d_q, aligned);

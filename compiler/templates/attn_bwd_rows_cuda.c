@@ -6,13 +6,24 @@
  * A warp takes one row at a time. */
 #include "cuda_tile.h"
 
+#define SIZE (bwd_type == TYPE_F32 ? 4 : 2) /* bytes of an element */
+
 CONSTANT bwd_value_dim;
-CONSTANT bwd_bf16;
+CONSTANT bwd_type;
 CONSTANT bwd_row_warps; /* of a block */
 CONSTANT bwd_row_each;  /* rows of a warp */
 
 INL i32 first_row(struct work w) { return (w.tile * bwd_row_warps + (thread_index() >> 5)) * bwd_row_each; }
-INL float element(u64 row, i32 i) { return widen(bwd_bf16, ((const GLOBAL u16 *)row)[i]); }
+INL float element(u64 row, i32 i) {
+  return bwd_type == TYPE_F32 ? ((const GLOBAL float *)row)[i]
+                              : widen(bwd_type == TYPE_BF16, ((const GLOBAL u16 *)row)[i]);
+}
+INL void store_element(u64 row, i32 i, float x) {
+  if (bwd_type == TYPE_F32)
+    ((GLOBAL float *)row)[i] = x;
+  else
+    ((GLOBAL u16 *)row)[i] = (u16)pack(bwd_type == TYPE_BF16, x, 0);
+}
 
 /* Which tile of which pair: these roles walk no map. */
 INL struct work work_of_rows(call_t call, i32 heads, i32 batch) {
@@ -46,7 +57,7 @@ INL void rows(call_t call) {
   const struct work w = work_of_rows(call, heads, (i32)args_of(call)->batch);
   const struct span queries = queries_of(call, w.b);
   const struct rows map = output_rows(call, queries, w.b, w.h);
-  const u64 out = plane_of(&call->out, w.b, w.h, 2), d_out = plane_of(&call->d_out, w.b, w.h, 2);
+  const u64 out = plane_of(&call->out, w.b, w.h, SIZE), d_out = plane_of(&call->d_out, w.b, w.h, SIZE);
   const i64 to = ((i64)w.b * heads + w.h) * call->rows_q;
   ROLLED for (i32 i = first_row(w), end = i + bwd_row_each; i < end && i < call->rows_q; i++) {
     float start = -infinity(), delta = 0;
@@ -54,8 +65,8 @@ INL void rows(call_t call) {
       const i32 row = row_at(map, i);
       start = start_of(f32_at(&call->lse, w.b, w.h, row));
       if (start != -infinity()) {
-        delta = delta_of(row_address(out, pitch_of(&call->out, 2), row),
-                         row_address(d_out, pitch_of(&call->d_out, 2), row));
+        delta = delta_of(row_address(out, pitch_of(&call->out, SIZE), row),
+                         row_address(d_out, pitch_of(&call->d_out, SIZE), row));
         if (call->d_lse.data) delta -= f32_at(&call->d_lse, w.b, w.h, row);
       }
     }
@@ -72,12 +83,11 @@ INL void finish_row(call_t call, u64 to, i32 first, i32 end) {
   const i32 lane = thread_index() & 31;
   if (f->sums ? 0 : first < end || call->add_gradients) return; /* it is there, or keeps what it holds */
   ROLLED for (i32 i = lane; i < f->dim; i += 32) {
-    GLOBAL u16 *x = (GLOBAL u16 *)to + i;
     float sum = 0;
     ROLLED for (i32 n = first; f->sums && n < end; n++)
         sum += ((const GLOBAL float *)f->sums)[(i64)ints(f->list)[n] * f->dim + i];
-    if (call->add_gradients) sum += widen(bwd_bf16, *x);
-    *x = (u16)pack(bwd_bf16, sum, 0);
+    if (call->add_gradients) sum += element(to, i);
+    store_element(to, i, sum);
   }
 }
 
@@ -85,10 +95,10 @@ INL void finish(call_t call) {
   const flyi_cuda_finish *f = &call->finish;
   const i32 batch = args_of(call)->cu_q ? 1 : (i32)args_of(call)->batch; /* tensors of a packed call have one entry */
   const struct work w = work_of_rows(call, f->heads, batch);
-  const u64 plane = plane_of(&f->to, w.b, w.h, 2);
+  const u64 plane = plane_of(&f->to, w.b, w.h, SIZE);
   const GLOBAL i32 *first = ints(f->first) + ((i64)w.b * f->heads + w.h) * (f->rows + 1);
   ROLLED for (i32 i = first_row(w), end = i + bwd_row_each; i < end && i < f->rows; i++)
-      finish_row(call, row_address(plane, pitch_of(&f->to, 2), i), first[i], first[i + 1]);
+      finish_row(call, row_address(plane, pitch_of(&f->to, SIZE), i), first[i], first[i + 1]);
 }
 
 /* ---- entries ------------------------------------------------------------------------------------------------------- */

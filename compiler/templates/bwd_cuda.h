@@ -20,8 +20,10 @@ CONSTANT bwd_inner;              /* rows of a tile that passes by */
 CONSTANT bwd_stages;
 CONSTANT bwd_keep;  /* the own rows' operands stay in registers */
 CONSTANT bwd_split; /* one walk for each gradient of keys: where the sums of both take too many registers */
-CONSTANT bwd_bf16;
+CONSTANT bwd_type;  /* of the tensors */
 
+#define BF16 (bwd_type == TYPE_BF16)
+#define SIZE (bwd_type == TYPE_F32 ? 4 : 2) /* bytes of an element */
 #define OUTER (16 * bwd_blocks * bwd_warps)
 /* Narrow rows are shared out as if they were wider, so that one pass of the block copies no more rows than a tile has. */
 #define LEAST (8 * (32 * bwd_warps / bwd_inner))
@@ -95,8 +97,8 @@ INL void multiply_channels(pairs_t s, const operands_t kept, const struct patter
       load_matrices(r, matrix_at(columns, passing, pitch, n * 16, k));
       UNROLL for (i32 a = 0; a < bwd_blocks; a++) {
         const u32 *x = bwd_keep ? kept[a][k] : loaded[a];
-        multiply_add(bwd_bf16, s[a][2 * n], x, r[0], r[1]);
-        multiply_add(bwd_bf16, s[a][2 * n + 1], x, r[2], r[3]);
+        multiply_add(BF16, s[a][2 * n], x, r[0], r[1]);
+        multiply_add(BF16, s[a][2 * n + 1], x, r[2], r[3]);
       }
     }
   }
@@ -106,7 +108,7 @@ INL void multiply_channels(pairs_t s, const operands_t kept, const struct patter
 INL void pack_pairs(factors_t f, const pairs_t s) {
   UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 k = 0; k < bwd_inner / 16; k++)
       UNROLL for (i32 i = 0; i < 4; i++)
-          f[a][k][i] = pack(bwd_bf16, s[a][2 * k + i / 2][2 * (i & 1)], s[a][2 * k + i / 2][2 * (i & 1) + 1]);
+          f[a][k][i] = pack(BF16, s[a][2 * k + i / 2][2 * (i & 1)], s[a][2 * k + i / 2][2 * (i & 1) + 1]);
 }
 
 /* sums += F B, over the passing rows B. */
@@ -115,8 +117,8 @@ INL void multiply_rows(sums_t sums, const factors_t f, const struct pattern *row
     u32 r[4];
     load_transposed(r, matrix_at(rows, passing, tile_pitch(width), k * 16, n));
     UNROLL for (i32 a = 0; a < bwd_blocks; a++) {
-      multiply_add(bwd_bf16, sums[a][2 * n], f[a][k], r[0], r[1]);
-      multiply_add(bwd_bf16, sums[a][2 * n + 1], f[a][k], r[2], r[3]);
+      multiply_add(BF16, sums[a][2 * n], f[a][k], r[0], r[1]);
+      multiply_add(BF16, sums[a][2 * n + 1], f[a][k], r[2], r[3]);
     }
   }
 }
@@ -137,23 +139,29 @@ struct gradient {
 };
 INL struct gradient gradient_of(call_t call, const flyi_cuda_tensor *t, i32 b, i32 h, struct rows rows, u64 sums,
                                 i64 row, i32 dim) {
-  return (struct gradient){
-      plane_of(t, b, h, 2), sums ? sums + (u64)(row * dim) * 4 : 0, pitch_of(t, 2), dim, call->add_gradients, rows};
+  return (struct gradient){plane_of(t, b, h, SIZE), sums ? sums + (u64)(row * dim) * 4 : 0,
+                           pitch_of(t, SIZE),       dim,
+                           call->add_gradients,     rows};
 }
 
+INL float element(u64 row, i32 i) {
+  return bwd_type == TYPE_F32 ? ((const GLOBAL float *)row)[i] : widen(BF16, ((const GLOBAL u16 *)row)[i]);
+}
 INL void store_element(const struct gradient *g, u64 row, i32 i, float x) {
-  GLOBAL u16 *at = (GLOBAL u16 *)row + i;
-  if (g->add) x += widen(bwd_bf16, *at);
-  *at = (u16)pack(bwd_bf16, x, 0);
+  if (g->add) x += element(row, i);
+  if (bwd_type == TYPE_F32)
+    ((GLOBAL float *)row)[i] = x;
+  else
+    ((GLOBAL u16 *)row)[i] = (u16)pack(BF16, x, 0);
 }
 /* Columns i and i + 1. */
 INL void store_two(const struct gradient *g, u64 row, i32 i, float x, float y) {
   GLOBAL u32 *at = (GLOBAL u32 *)(row + (u64)i * 2);
   if (g->add) {
     u32 before = *at;
-    x += widen(bwd_bf16, before & 0xffff), y += widen(bwd_bf16, before >> 16);
+    x += widen(BF16, before & 0xffff), y += widen(BF16, before >> 16);
   }
-  *at = pack(bwd_bf16, x, y);
+  *at = pack(BF16, x, y);
 }
 
 /* One lane's part of row r of block a: two neighbouring columns of every eight. */
@@ -209,7 +217,6 @@ INL u32 any_lane(u32 bits) {
  * What comes out not finite is therefore worked out again by these: a warp takes one row of its own, each lane one row of the
  * other side, and what is not seen is not touched. */
 
-INL float element(u64 row, i32 i) { return widen(bwd_bf16, ((const GLOBAL u16 *)row)[i]); }
 INL float dot(u64 x, u64 y, i32 dim) {
   float sum = 0;
   ROLLED for (i32 i = 0; i < dim; i++) sum = multiply_plus(element(x, i), element(y, i), sum);
@@ -222,15 +229,15 @@ struct pair {
   _Bool seen;
 };
 
-/* The pair of a query with the stats at `at` and a key; rows in memory. A score of -inf counts as masked. */
+/* The pair of a query with the stats at `at` and a key; rows in memory. A query whose LSE is -inf
+ * contributes nothing; whatever else it sees counts. */
 INL struct pair pair_of(call_t call, _Bool seen, i64 at, u64 q, u64 k, u64 v, u64 d_out) {
   struct pair x = {0, 0, 0};
   if (!seen) return x;
   const float start = ((const GLOBAL float *)call->neg_lse)[at], delta = ((const GLOBAL float *)call->delta)[at];
-  const float score = dot(q, k, bwd_dim) * call->scale_log2;
-  if (start == -infinity() || score == -infinity()) return x;
+  if (start == -infinity()) return x;
   x.seen = 1;
-  x.p = exp2_of(score + start);
+  x.p = exp2_of(dot(q, k, bwd_dim) * call->scale_log2 + start);
   x.ds = x.p * (dot(d_out, v, bwd_value_dim) - delta);
   return x;
 }
