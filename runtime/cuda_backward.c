@@ -35,6 +35,7 @@ static fly_status plan_side(const flyi_call *call, bool queries, side *s, fly_er
     s->repeats = true;
     return FLY_OK;
   }
+  if (flyi_call_knows(call, map_of(s))) return FLY_OK;
   int64_t rows = queries ? c->q.shape[2] : c->k.shape[2] > c->v.shape[2] ? c->k.shape[2] : c->v.shape[2];
   flyi_repeat where;
   return flyi_rows_repeat(map_of(s), &c->geometry, queries, rows, &s->repeats, &where, error);

@@ -232,12 +232,20 @@ typedef struct flyi_plane {
   fly_run *runs;
 } flyi_plane;
 
+/* Row maps that stay as they are while a map lives: those of a fly_sa. Calls that bring them with the map are not checked row by
+ * row again. In each (batch, head) they name rows below `rows`, none twice. */
+typedef struct flyi_known_rows {
+  flyi_domain domain;
+  int64_t rows;
+} flyi_known_rows;
+
 struct fly_map {
   atomic_int references;
   fly_bound *bound;
   flyi_mask_args *args;  /* a copy of everything the mask reads, row maps included */
   fly_geometry geometry; /* its pointers point into memory of the map */
   flyi_hash domain;      /* flyi_domain.hash */
+  _Atomic(const flyi_known_rows *) known; /* or NULL; the fly_sa's, which takes it back */
   flyi_threads threads;  /* of its options: also for what is made of it later */
   fly_map_info info;
   flyi_plane *planes;    /* [plane_count], the distinct ones */
