@@ -58,8 +58,13 @@ static size_t stage_rows(const rows_source *r, flyi_staging *s) {
   int64_t length = rows_of(r);
   int32_t *to = flyi_staging_add(s, (size_t)(planes_b(r) * planes_h(r)), (size_t)length * sizeof *to, &offset);
   for (int64_t b = 0; to && b < planes_b(r); b++)
-    for (int64_t h = 0; h < planes_h(r); h++)
-      memcpy(to + (b * planes_h(r) + h) * length, flyi_map_rows(r->map, b, h, 0), (size_t)length * sizeof *to);
+    for (int64_t h = 0; h < planes_h(r); h++) {
+      int32_t *plane = to + (b * planes_h(r) + h) * length;
+      for (int64_t i = 0; !r->map->rows && i < length; i++) plane[i] = (int32_t)i;
+      if (r->map->rows) memcpy(plane, flyi_map_rows(r->map, b, h, 0), (size_t)length * sizeof *to);
+    }
+  size_t behind;
+  flyi_staging_add(s, FLYI_CUDA_ROWS_BEHIND, sizeof *to, &behind);
   return offset;
 }
 
@@ -75,12 +80,19 @@ static size_t stage_cu(const int32_t *cu, int64_t batch, flyi_staging *s) {
   return offset;
 }
 
-static geometry_places stage_places(const fly_geometry *g, flyi_staging *s) {
+/* A mask that reads tokens finds them in row maps: where the call has none, in the identity. */
+typedef struct geometry_source {
+  const fly_geometry *geometry;
+  bool q_rows, kv_rows; /* which there are */
+} geometry_source;
+
+static geometry_places stage_places(const geometry_source *source, flyi_staging *s) {
+  const fly_geometry *g = source->geometry;
   geometry_places at;
   at.cu_q = stage_cu(g->cu_seqlens_q, g->batch, s);
   at.cu_kv = stage_cu(g->cu_seqlens_kv, g->batch, s);
-  at.q_rows = g->q_rows.rows ? stage_rows(&(rows_source){&g->q_rows, g, true}, s) : 0;
-  at.kv_rows = g->kv_rows.rows ? stage_rows(&(rows_source){&g->kv_rows, g, false}, s) : 0;
+  at.q_rows = source->q_rows ? stage_rows(&(rows_source){&g->q_rows, g, true}, s) : 0;
+  at.kv_rows = source->kv_rows ? stage_rows(&(rows_source){&g->kv_rows, g, false}, s) : 0;
   return at;
 }
 
@@ -161,15 +173,18 @@ fly_status flyi_cuda_put_geometry(flyi_cuda_launch *l, fly_error *error) {
   const fly_geometry *g = &l->call->c.geometry;
   flyi_mask_args *m = l->mask;
   flyi_staging dry = {.dry = true};
-  geometry_places at = stage_places(g, &dry);
+  const uint32_t reads = l->call->c.bound->mask->image.reads;
+  const geometry_source source = {g, g->q_rows.rows || reads & FLYI_READS_TOKEN_Q,
+                                  g->kv_rows.rows || reads & FLYI_READS_TOKEN_KV};
+  geometry_places at = stage_places(&source, &dry);
   flyi_device_memory base = 0;
   fly_status status = FLY_OK;
-  if (dry.size) status = flyi_cuda_put(l, (flyi_hash){FLYI_KEY_GEOMETRY, 0}, stage_geometry, g, &base, error);
+  if (dry.size) status = flyi_cuda_put(l, (flyi_hash){FLYI_KEY_GEOMETRY, 0}, stage_geometry, &source, &base, error);
   if (status) return status;
   m->batch = g->batch, m->heads = g->heads, m->len_q = g->len_q, m->len_kv = g->len_kv, m->q_offset = g->q_offset;
   if (g->cu_seqlens_q) m->cu_q = device_rows(base, at.cu_q), m->cu_kv = device_rows(base, at.cu_kv);
-  if (g->q_rows.rows) m->q_rows = device_rows(base, at.q_rows);
-  if (g->kv_rows.rows) m->kv_rows = device_rows(base, at.kv_rows);
+  if (source.q_rows) m->q_rows = device_rows(base, at.q_rows);
+  if (source.kv_rows) m->kv_rows = device_rows(base, at.kv_rows);
   packed_strides(&(rows_source){&g->q_rows, g, true}, &m->q_stride_b, &m->q_stride_h);
   packed_strides(&(rows_source){&g->kv_rows, g, false}, &m->kv_stride_b, &m->kv_stride_h);
   status = put_out_rows(l, error);

@@ -279,15 +279,10 @@ INL struct scene scene_of(call_t call, i32 b, i32 h) {
   return (struct scene){b,    h, (i32)args_of(call)->q_offset, queries, keys, query_rows(call, queries, b, h),
                         key_rows(call, keys, b, h)};
 }
-/* Of rows first + i * step of the call: those behind the last one count as it. */
+/* Of rows first + i * step of the call, of which those behind the last one are not looked at. */
 INL void tokens_of(i32 *tokens, i32 count, struct rows r, struct span s, i32 first, i32 step, i32 add) {
-  const i32 shift = add - s.start;
-  if (!r.map)
-    UNROLL for (i32 i = 0; i < count; i++) tokens[i] = first + i * step + add;
-  else if (first + (count - 1) * step < s.length)
-    UNROLL for (i32 i = 0; i < count; i++) tokens[i] = (r.map + first)[i * step] + shift;
-  else
-    UNROLL for (i32 i = 0; i < count; i++) tokens[i] = r.map[at_most(first + i * step, s.length - 1)] + shift;
+  const GLOBAL i32 *from = r.map + first;
+  UNROLL for (i32 i = 0; i < count; i++) tokens[i] = from[i * step] + (add - s.start);
 }
 INL i32 token_of(struct rows r, struct span s, i32 i, i32 add) {
   i32 token;

@@ -13,6 +13,7 @@
 
 enum {
   FLYI_CUDA_MAX_ARGUMENT = 4096, /* bytes: what every driver takes */
+  FLYI_CUDA_ROWS_BEHIND = 256,   /* entries of q_rows and kv_rows that may be read behind the last one */
   FLYI_CUDA_MAX_LENGTH = 1 << 30 /* of q + |q_offset| and kv: so that q - kv is an int */
 };
 
@@ -91,7 +92,7 @@ typedef struct flyi_cuda_call {
   int32_t parts;                         /* a block walks part x % parts of its inner tiles; 0 or 1: all of them */
   uint64_t part_out, part_lse;           /* f32 [part][batch][heads][rows of the call][value_dim], and without value_dim */
   int64_t part_stride;                   /* rows of a part: batch * heads * rows of the call */
-} flyi_cuda_call; /* then flyi_mask_args: lengths, cu_q, cu_kv, q_rows, kv_rows (null: the identity), slots */
+} flyi_cuda_call; /* then flyi_mask_args: lengths, cu_q, cu_kv, q_rows, kv_rows (null: the identity; not where the mask reads tokens), slots */
 
 /* Bytes of the argument for a mask with so many slots (launch.h). */
 static inline int64_t flyi_cuda_argument_size(int64_t slots) {
