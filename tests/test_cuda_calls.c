@@ -205,6 +205,40 @@ START_TEST(a_kernel_for_a_newer_device_is_refused) {
 }
 END_TEST
 
+START_TEST(code_that_the_driver_does_not_take_is_its_words) {
+  const flyi_cuda_code *code;
+  fly_kernel_desc desc = {FLY_INIT(fly_kernel_desc), .type = FLY_BF16, .head_dim = D, .target = "sm_80"};
+  fly_error error;
+  fly_kernel *broken;
+  ck_fly_ok(fly_kernel_create(s->mask, &desc, &broken, &error), error);
+  ck_fly_ok(flyi_kernel_cuda(broken, FLYI_DIRECTION_FORWARD, "sm_80", &code, &error), error);
+  char *text = strstr((char *)(uintptr_t)code->ptx.data, ".version");
+  ck_assert_ptr_nonnull(text);
+  memcpy(text, ".nothing", 8);
+  s->t.call.kernel = broken;
+  refuse(false, FLY_ERROR_DEVICE, "a PTX JIT compilation failed");
+  refuse(false, FLY_ERROR_DEVICE, "nothing"); /* from the assembler's log */
+  s->t.call.kernel = s->kernel;
+  fly_kernel_release(&broken);
+  check_works(false);
+}
+END_TEST
+
+START_TEST(a_device_with_too_little_shared_memory_is_named) {
+  simcuda_config config, small;
+  simcuda_get_config(&config);
+  small = config;
+  small.shared_block = 8 << 10;
+  cuda_call_free(&s->t);
+  fly_cuda_release(&s->cuda);
+  simcuda_set_config(&small);
+  s->cuda = cuda_open();
+  cuda_call_init(&s->t, s->cuda, &s->host, s->kernel);
+  refuse(false, FLY_ERROR_UNSUPPORTED, "8192 bytes of shared memory");
+  simcuda_set_config(&config);
+}
+END_TEST
+
 START_TEST(what_runs_on_the_cpu_alone_says_so) {
   fly_error error;
   fly_gated_part part = {.attention = s->t.call, .gate.logits = s->host.out};
@@ -526,6 +560,8 @@ static Suite *make_suite(void) {
   tcase_add_test(refusals, a_kernel_for_a_device_needs_a_handle_and_one_for_the_cpu_has_none);
   tcase_add_test(refusals, a_stream_of_another_context_is_refused);
   tcase_add_test(refusals, a_kernel_for_a_newer_device_is_refused);
+  tcase_add_test(refusals, code_that_the_driver_does_not_take_is_its_words);
+  tcase_add_test(refusals, a_device_with_too_little_shared_memory_is_named);
   tcase_add_test(refusals, what_runs_on_the_cpu_alone_says_so);
   tcase_add_test(refusals, a_workspace_is_checked_and_used);
   tcase_add_test(refusals, a_destroyed_context_is_an_error_and_objects_end_all_the_same);
