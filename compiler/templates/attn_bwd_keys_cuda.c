@@ -190,8 +190,8 @@ INL void open_block(call_t call, const struct place *p, struct block *x, i32 ali
   x->aligned = aligned;
   copy_own(SHARE_K, x->shared, &call->k, p->b, p->kv_head, rows, p->first, p->keys.length, aligned);
   copy_own(SHARE_V, x->shared + SHARED_V, &call->v, p->b, p->kv_head, rows, p->first, p->keys.length, aligned);
+  if (!bwd_keep) return; /* they belong to the first tile's group */
   copies_commit();
-  if (!bwd_keep) return; /* the first tile waits for them */
   copies_wait(0);
   barrier();
   load_kept(x->k, &x->patterns.rows_k, x->own_k, bwd_depth);

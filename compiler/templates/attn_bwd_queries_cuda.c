@@ -65,13 +65,13 @@ INL void open_block(call_t call, const struct place *p, struct block *x, i32 ali
            p->queries.length, aligned);
   copy_own(SHARE_V, x->shared + SHARED_D_OUT, &call->d_out, p->b, p->h, output_rows(call, p->queries, p->b, p->h),
            p->first, p->queries.length, aligned);
-  copies_commit();
   UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 r = 0; r < 2; r++) {
     const i64 at = (i64)p->pair * call->rows_q + p->first + mine + a * 16 + r * 8 + (lane >> 2);
     x->start[a][r] = ((const GLOBAL float *)call->neg_lse)[at];
     x->delta[a][r] = ((const GLOBAL float *)call->delta)[at];
   }
-  if (!bwd_keep) return; /* the first tile waits for them */
+  if (!bwd_keep) return; /* they belong to the first tile's group */
+  copies_commit();
   copies_wait(0);
   barrier();
   load_kept(x->q, &x->patterns.rows_k, x->own_q, bwd_depth);
