@@ -219,6 +219,18 @@ static fly_status optimize(LLVMModuleRef module, const flyi_declarations *declar
   return flyi_passes(module, "default<O3>", machine, error);
 }
 
+/* What a launch must ask for, for readers of the text. */
+static fly_status describe_entries(const flyi_cuda_plan *plan, flyi_bytes *out, fly_error *error) {
+  for (int i = 0; i < plan->entry_count; i++) {
+    const flyi_cuda_entry *e = &plan->entries[i];
+    char line[160];
+    int length = snprintf(line, sizeof line, "// %s: %d threads, %d bytes of shared memory, tiles %d x %d\n", e->name,
+                          e->threads, e->shared_bytes, e->outer, e->inner);
+    if (!flyi_bytes_add(out, line, (size_t)length)) return flyi_no_memory(error);
+  }
+  return FLY_OK;
+}
+
 fly_status flyi_nvptx(LLVMModuleRef module, const flyi_declarations *declarations, const flyi_cuda_plan *plan,
                       const char *target, fly_emit what, flyi_bytes *out, fly_error *error) {
   *out = (flyi_bytes){0};
@@ -241,6 +253,7 @@ fly_status flyi_nvptx(LLVMModuleRef module, const flyi_declarations *declaration
     LLVMDisposeMessage(text);
   } else {
     status = flyi_emit(module, machine, true, out, error);
+    if (!status) status = describe_entries(plan, out, error);
   }
   if (!status && !flyi_bytes_add(out, "", 1)) status = flyi_no_memory(error);
 done:
