@@ -8,6 +8,7 @@ flymask_cuda_test(cuda_driver)
 flymask_test(cuda_absent)
 flymask_cuda_test(cuda_calls LABEL ci)
 flymask_cuda_test(cuda_features LABEL ci)
+flymask_cuda_test(cuda_sa LABEL ci)
 
 # simcuda.MASK.fwd|bwd.TYPE: every mask of the library, forward and backward. One suite, a case each.
 add_executable(test_cuda_masks test_cuda_masks.c library/scene_call.c library/scene.c library/windows.c library/blocks.c
