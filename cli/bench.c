@@ -19,6 +19,7 @@ static const struct argp_option options[] = {
     OPTION_TILE,
     OPTION_SCORE,
     OPTION_THREADS,
+    OPTION_RUN_TARGET,
     {"backward", KEY_BACKWARD, NULL, 0, "Measure the gradients too", 0},
     OPTION_JSON,
     {0}};
@@ -34,12 +35,17 @@ static const char doc[] =
     "backward. The peak is that of independent multiply-add chains in registers at the widest vectors, on as many "
     "threads; for bf16, of its dot products where the machine has them.\n"
     "\n"
+    "On a GPU a measurement is as many calls as take 10 ms, from the first launch to the end of the last; compiling "
+    "gives "
+    "PTX, and no peak is measured.\n"
+    "\n"
     "Examples:\n"
     "  flymask bench causal --lengths 8192 --head-dim 64 --dtype f32 --threads 1\n"
     "  flymask bench stochastic --lengths 4096 --rows random:1 --heads 9,3 \\\n"
     "      --head-dim 64 --dtype f16 --json\n";
 
 typedef struct figures {
+  device gpu;
   timing cold, cached, map, forward, backward, peak; /* peak: GFLOP/s in the place of ms */
   int64_t pairs;
   int threads;
@@ -49,7 +55,7 @@ typedef struct figures {
 
 static fly_kernel_desc kernel_desc(const arguments *args) {
   return (fly_kernel_desc){FLY_INIT(fly_kernel_desc), .type = args->type, .head_dim = args->head_dim,
-                           .value_dim = args->value_dim};
+                           .value_dim = args->value_dim, .target = args->target};
 }
 
 /* From the text to a callable kernel. */
@@ -59,9 +65,14 @@ static fly_status compile_once(const arguments *args, const char *source, const 
   fly_kernel *kernel = NULL;
   fly_compile_options how = {FLY_INIT(fly_compile_options), .cache = cache};
   fly_kernel_desc desc = kernel_desc(args);
+  const void *bytes;
+  size_t size;
+  bool any_gpu = args->target && strcmp(args->target, "cuda") == 0;
+  if (any_gpu) desc.target = "sm_80"; /* an image is for one */
   double start = now_ms();
   fly_status status = fly_mask_compile(source, name, &how, &mask, error);
   if (status == FLY_OK) status = fly_kernel_create(mask, &desc, &kernel, error);
+  if (status == FLY_OK && device_target(args->target)) status = fly_kernel_image(kernel, &bytes, &size, error);
   timing_add(time, now_ms() - start);
   fly_kernel_release(&kernel);
   fly_mask_release(&mask);
@@ -78,7 +89,8 @@ static fly_status measure_compile(const arguments *args, const char *path, figur
     free(source);
     return fail(error, FLY_ERROR_IO, directory, "cannot create: %s", strerror(errno));
   }
-  while (status == FLY_OK && !timing_enough(&out->cold, 0.5)) {
+  bool gpu = device_target(args->target); /* takes seconds */
+  while (status == FLY_OK && !timing_enough(&out->cold, 0.5) && !(gpu && out->cold.total > 1000)) {
     progress("compiling, %d", out->cold.count + 1);
     if (asprintf(&cache, "%s/%d", directory, out->cold.count) < 0) {
       status = fail_memory(error);
@@ -143,17 +155,33 @@ static void free_tensors(tensors *t) {
   free(t->d_v.data);
 }
 
-/* The kernel and the peak in turn; the first run warms up. */
-static fly_status measure_kernel(fly_status (*run)(const fly_attention *call, fly_error *error), const char *what,
-                                 const fly_attention *call, timing *time, figures *out, fly_error *error) {
-  fly_status status = run(call, error);
-  int peaks = out->peak.count + 50;
+typedef fly_status direction(const fly_attention *call, fly_error *error);
+
+/* So many calls one after the other, to their end. */
+static fly_status run_calls(direction *run, const fly_attention *call, int calls, figures *out, double *ms,
+                            fly_error *error) {
+  fly_status status = FLY_OK;
+  double start = now_ms();
+  for (int i = 0; status == FLY_OK && i < calls; i++) status = run(call, error);
+  if (status == FLY_OK) status = device_wait(&out->gpu, error);
+  *ms = (now_ms() - start) / calls;
+  return status;
+}
+
+/* The kernel and the peak in turn; the first run warms up. Launches cost less than they seem to where they overlap with
+ * what was launched before: on a GPU several calls are one measurement. */
+static fly_status measure_kernel(direction *run, const char *what, const fly_attention *call, timing *time,
+                                 figures *out, fly_error *error) {
+  double ms;
+  fly_status status = run_calls(run, call, 1, out, &ms, error);
+  if (status == FLY_OK && out->gpu.cuda) status = run_calls(run, call, 1, out, &ms, error);
+  int peaks = out->peak.count + 50, calls = out->gpu.cuda && ms < 10 ? 1 + (int)(10 / (ms + 0.001)) : 1;
   while (status == FLY_OK && !timing_enough(time, 1.0)) {
     progress("running the kernel, %s, %d", what, time->count + 1);
-    double start = now_ms();
-    status = run(call, error);
-    timing_add(time, now_ms() - start);
-    if (out->peak.count < peaks) timing_add(&out->peak, peak_measure(call->q.type, out->threads, 20));
+    status = run_calls(run, call, calls, out, &ms, error);
+    timing_add(time, ms);
+    if (!out->gpu.cuda && out->peak.count < peaks)
+      timing_add(&out->peak, peak_measure(call->q.type, out->threads, 20));
   }
   return status;
 }
@@ -198,9 +226,11 @@ static fly_status measure_call(const arguments *args, bound_mask *mask, const fl
                           .d_q = t.d_q,
                           .d_k = t.d_k,
                           .d_v = t.d_v};
-    status = measure_kernel(fly_attention_forward, "forward", &call, &out->forward, out, error);
+    fly_attention placed;
+    status = device_call(&out->gpu, &call, &placed, error);
+    if (status == FLY_OK) status = measure_kernel(fly_attention_forward, "forward", &placed, &out->forward, out, error);
     if (status == FLY_OK && args->backward)
-      status = measure_kernel(fly_attention_backward, "backward", &call, &out->backward, out, error);
+      status = measure_kernel(fly_attention_backward, "backward", &placed, &out->backward, out, error);
   }
   free_tensors(&t);
   fly_kernel_release(&kernel);
@@ -226,11 +256,12 @@ static double backward_rate(const arguments *args, const figures *f) {
 
 static fly_status print_json(const arguments *args, const figures *f, fly_error *error) {
   double peak = timing_median(&f->peak), rate = forward_rate(args, f), backward = backward_rate(args, f);
+  bool gpu = f->gpu.cuda != NULL;
   json_t *all = json_pack("{sf sf sf sf sI sf sf ss sf si}", "compile_cold_ms", timing_median(&f->cold),
                           "compile_cached_ms", timing_median(&f->cached), "map_ms", timing_median(&f->map),
                           "forward_ms", timing_median(&f->forward), "visible_pairs", (json_int_t)f->pairs, "gflops",
-                          rate, "peak_gflops", peak, "peak_kind", peak_kind(args->type), "peak_ratio", peak > 0 ? rate / peak : 0,
-                          "threads", f->threads);
+                          rate, "peak_gflops", peak, "peak_kind", gpu ? "none" : peak_kind(args->type), "peak_ratio",
+                          peak > 0 ? rate / peak : 0, "threads", f->threads);
   if (!args->backward) return report_json(all, error);
   json_t *more = json_pack("{sf sf sf}", "backward_ms", timing_median(&f->backward), "backward_gflops", backward,
                            "backward_peak_ratio", peak > 0 ? backward / peak : 0);
@@ -251,7 +282,9 @@ static void print_text(const arguments *args, const figures *f) {
   report_line("visible pairs", "%s", grouped(f->pairs));
   report_line("rate", "%.1f GFLOP/s", rate);
   if (args->backward) report_line("rate, backward", "%.1f GFLOP/s", backward);
-  report_line("peak", "%.1f GFLOP/s (%s, %d thread%s)", peak, peak_kind(args->type), f->threads, f->threads == 1 ? "" : "s");
+  if (f->gpu.cuda) return;
+  report_line("peak", "%.1f GFLOP/s (%s, %d thread%s)", peak, peak_kind(args->type), f->threads,
+              f->threads == 1 ? "" : "s");
   report_line("share of the peak", "%.2f", peak > 0 ? rate / peak : 0);
   if (args->backward) report_line("share, backward", "%.2f", peak > 0 ? backward / peak : 0);
 }
@@ -268,6 +301,7 @@ int command_bench(int argc, char **argv) {
   figures *f = calloc(1, sizeof *f);
   fly_status status = f ? FLY_OK : fail_memory(&error);
   if (f) f->threads = args.threads ? args.threads : omp_get_max_threads();
+  if (status == FLY_OK) status = device_open(&args, &f->gpu, &error);
   if (status == FLY_OK) status = geometry_create(&args, args.batch, args.heads, 0, 0, &call, &error);
   if (status == FLY_OK) status = bound_mask_create(&args, &mask, &error);
   if (status == FLY_OK) status = measure_compile(&args, mask.path, f, &error);
@@ -281,6 +315,7 @@ int command_bench(int argc, char **argv) {
   if (status != FLY_OK) print_error(&error);
   bound_mask_free(&mask);
   geometry_free(&call);
+  if (f) device_close(&f->gpu);
   free(f);
   arguments_free(&args);
   return status == FLY_OK ? EXIT_SUCCESS : EXIT_FAILURE;

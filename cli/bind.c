@@ -218,7 +218,8 @@ fly_status bound_mask_create(const arguments *args, bound_mask *out, fly_error *
   fly_status status = mask_find(args->mask, &out->path, error);
   if (status != FLY_OK) return status;
   progress("compiling %s", out->path);
-  fly_compile_options options = {FLY_INIT(fly_compile_options), .target = args->target};
+  const char *target = device_target(args->target) ? NULL : args->target; /* maps are built on the CPU */
+  fly_compile_options options = {FLY_INIT(fly_compile_options), .target = target};
   status = fly_mask_compile_file(out->path, &options, &out->mask, error);
   if (status == FLY_OK) status = bindings_read(fly_mask_get_info(out->mask), args, false, &out->values, error);
   if (status == FLY_OK) status = fly_mask_bind(out->mask, out->values.args, out->values.count, &out->bound, error);

@@ -8,8 +8,9 @@ static const struct argp_option options[] = {
     OPTION_HEAD_DIM,
     OPTION_DTYPE,
     OPTION_SCORE,
-    {"target", KEY_TARGET, "T", 0, "x86-64, x86-64-v3, x86-64-v4 or x86-64-v4-bf16 (default: the best of this machine)", 0},
-    {"emit", KEY_EMIT, "image|ll|asm", 0, "What to write: the image (default), optimised LLVM IR, or assembly (of the modifier, with --score)", 0},
+    {"target", KEY_TARGET, "T", 0, "x86-64, x86-64-v3, x86-64-v4, x86-64-v4-bf16, or a GPU: sm_80, ... (default: the best of this machine)", 0},
+    {"emit", KEY_EMIT, "image|ll|asm", 0, "What to write: the image (default), optimised LLVM IR, or assembly (PTX); of the modifier, with --score", 0},
+    {"backward", KEY_BACKWARD, NULL, 0, "Of a GPU's kernels, the text of the backward ones; an image holds both", 0},
     {"out", KEY_OUT, "F", 0, "The file to write", 0},
     {0}};
 
@@ -23,7 +24,11 @@ static const char doc[] =
     "Examples:\n"
     "  flymask build causal --head-dim 64 --dtype f32 -o causal.image\n"
     "  flymask build sliding_window left=255 --head-dim 128 --dtype bf16 -o w.image\n"
-    "  flymask build causal --head-dim 64 --dtype f32 --emit asm -o /dev/stdout\n";
+    "  flymask build causal --head-dim 64 --dtype f32 --emit asm -o /dev/stdout\n"
+    "  flymask build stochastic --head-dim 128 --dtype bf16 --target sm_80 -o sa.image\n";
+
+/* What the mask itself is compiled for: an image for a GPU holds its code for the CPU too, which maps are settled by. */
+static const char *cpu_target(const arguments *args) { return device_target(args->target) ? NULL : args->target; }
 
 /* What is built in: the mask, and the modifier where there is one. */
 typedef struct sources {
@@ -32,7 +37,7 @@ typedef struct sources {
 } sources;
 
 static fly_compile_options compile_options(const arguments *args, const bindings *baked) {
-  return (fly_compile_options){FLY_INIT(fly_compile_options), .target = args->target, .bake = baked->args,
+  return (fly_compile_options){FLY_INIT(fly_compile_options), .target = cpu_target(args), .bake = baked->args,
                                .bake_count = baked->count};
 }
 
@@ -42,7 +47,7 @@ static fly_status read_baked(const char *path, const arguments *args, bool of_sc
   if (args->value_count == 0) return FLY_OK;
   fly_mask *mask = NULL;
   fly_score *score = NULL;
-  fly_compile_options how = {FLY_INIT(fly_compile_options), .target = args->target};
+  fly_compile_options how = {FLY_INIT(fly_compile_options), .target = cpu_target(args)};
   fly_status status = of_score ? fly_score_compile_file(path, &how, &score, error)
                                : fly_mask_compile_file(path, &how, &mask, error);
   const fly_mask_info *info = of_score ? fly_score_get_info(score) : fly_mask_get_info(mask);
@@ -56,43 +61,61 @@ static fly_status read_baked(const char *path, const arguments *args, bool of_sc
   return status;
 }
 
-static fly_status write_image(const sources *from, const arguments *args, fly_error *error) {
+static fly_status make_kernel(const sources *from, const arguments *args, fly_kernel **out, fly_error *error) {
   fly_mask *mask = NULL;
   fly_score *score = NULL;
-  fly_kernel *kernel = NULL;
   fly_kernel_desc desc = {FLY_INIT(fly_kernel_desc), .type = args->type, .head_dim = args->head_dim,
                           .value_dim = args->value_dim, .target = args->target};
-  const void *bytes = NULL;
-  size_t size = 0;
   fly_compile_options how = compile_options(args, &from->mask_values);
   fly_compile_options how_score = compile_options(args, &from->score_values);
   fly_status status = fly_mask_compile_file(from->mask, &how, &mask, error);
   if (status == FLY_OK && from->score) status = fly_score_compile_file(from->score, &how_score, &score, error);
   desc.score = score;
-  if (status == FLY_OK) status = fly_kernel_create(mask, &desc, &kernel, error);
-  if (status == FLY_OK) status = fly_kernel_image(kernel, &bytes, &size, error);
-  struct iovec part = {(void *)bytes, size};
-  if (status == FLY_OK) status = file_save(args->out, &part, 1, error);
-  fly_kernel_release(&kernel);
+  if (status == FLY_OK) status = fly_kernel_create(mask, &desc, out, error);
   fly_mask_release(&mask);
   fly_score_release(&score);
   return status;
 }
 
+static fly_status write_image(const sources *from, const arguments *args, fly_error *error) {
+  fly_kernel *kernel = NULL;
+  const void *bytes = NULL;
+  size_t size = 0;
+  fly_status status = make_kernel(from, args, &kernel, error);
+  if (status == FLY_OK) status = fly_kernel_image(kernel, &bytes, &size, error);
+  struct iovec part = {(void *)bytes, size};
+  if (status == FLY_OK) status = file_save(args->out, &part, 1, error);
+  fly_kernel_release(&kernel);
+  return status;
+}
+
 /* Of the modifier, where there is one. */
-static fly_status write_text(const sources *from, const arguments *args, fly_error *error) {
+static fly_status emit(const sources *from, const arguments *args, fly_emit what, char **text, fly_error *error) {
   const char *path = from->score ? from->score : from->mask;
   fly_compile_options how = compile_options(args, from->score ? &from->score_values : &from->mask_values);
-  char *source = NULL, *text = NULL;
-  fly_emit what = strcmp(args->emit, "ll") == 0 ? FLY_EMIT_LL : FLY_EMIT_ASM;
-  fly_status status = file_read_text(path, &source, error);
+  char *source = NULL;
+  fly_kernel *kernel = NULL;
+  fly_status status;
+  if (device_target(args->target)) {
+    status = make_kernel(from, args, &kernel, error);
+    if (status == FLY_OK) status = fly_kernel_emit(kernel, args->backward, what, text, error);
+    fly_kernel_release(&kernel);
+    return status;
+  }
+  status = file_read_text(path, &source, error);
   if (status == FLY_OK)
-    status = from->score ? fly_score_emit(source, path, &how, what, &text, error)
-                         : fly_mask_emit(source, path, &how, what, &text, error);
+    status = from->score ? fly_score_emit(source, path, &how, what, text, error)
+                         : fly_mask_emit(source, path, &how, what, text, error);
+  free(source);
+  return status;
+}
+
+static fly_status write_text(const sources *from, const arguments *args, fly_error *error) {
+  char *text = NULL;
+  fly_status status = emit(from, args, strcmp(args->emit, "ll") == 0 ? FLY_EMIT_LL : FLY_EMIT_ASM, &text, error);
   struct iovec part = {text, text ? strlen(text) : 0};
   if (status == FLY_OK) status = file_save(args->out, &part, 1, error);
   free(text);
-  free(source);
   return status;
 }
 
@@ -102,6 +125,8 @@ int command_build(int argc, char **argv) {
   if (!args.head_dim) usage_error(argv[0], "--head-dim D[,DV] is missing");
   if (!args.type) usage_error(argv[0], "--dtype f32|f16|bf16 is missing");
   if (!args.out) usage_error(argv[0], "-o F is missing");
+  if (args.backward && (!device_target(args.target) || !args.emit))
+    usage_error(argv[0], "--backward goes with --target sm_NN and --emit ll|asm");
   sources from = {0};
   fly_error error;
   fly_status status = mask_find(args.mask, &from.mask, &error);

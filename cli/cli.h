@@ -108,6 +108,8 @@ enum {
 #define OPTION_HEADS {"heads", KEY_HEADS, "H", 0, "Query heads (default 1)", 0}
 #define OPTION_TILE {"tile", KEY_TILE, "Q,K", 0, "Tile of the map, in queries and keys (default 128,128)", 0}
 #define OPTION_THREADS {"threads", KEY_THREADS, "N", 0, "Threads at most (default: as many as OpenMP would use)", 0}
+#define OPTION_RUN_TARGET                                                                                              \
+  {"target", KEY_TARGET, "T", 0, "cuda: an NVIDIA GPU; sm_80 and others: one, with code for that (default: the CPU)", 0}
 #define OPTION_JSON {"json", KEY_JSON, NULL, 0, "Print one JSON object instead of text", 0}
 #define OPTION_HEAD_DIM                                                                                                \
   {"head-dim", KEY_HEAD_DIM, "D[,DV]", 0, "Dimension of queries and keys, and of values if another (1 to 256)", 0}
@@ -207,6 +209,28 @@ float f16_to_f32(uint16_t bits);
 uint16_t f32_to_f16(float value);
 uint16_t f32_to_bf16(float value);
 
+/* ---- calls on a GPU (device.c) ------------------------------------------------------------------------------------- */
+
+/* Whether --target names an NVIDIA GPU: cuda, sm_80, ... */
+bool device_target(const char *target);
+
+/* A GPU and the memory of a call on it; cuda NULL: none is wanted, calls run on the CPU. */
+enum { DEVICE_TENSORS = 10 };
+typedef struct device {
+  fly_cuda *cuda;
+  void *memory[DEVICE_TENSORS];
+} device;
+
+fly_status device_open(const arguments *args, device *out, fly_error *error);
+void device_close(device *d);
+/* The host's call with its tensors copied to the device, until the next one or the end. */
+fly_status device_call(device *d, const fly_attention *host, fly_attention *call, fly_error *error);
+fly_status device_wait(device *d, fly_error *error);
+/* Results, back into the host's tensors. */
+fly_status device_fetch(device *d, const fly_attention *host, bool backward, fly_error *error);
+/* All of it. ms: the call alone, to its end. */
+fly_status device_run(device *d, const fly_attention *host, bool backward, double *ms, fly_error *error);
+
 /* ---- gradients of `run` (gradients.c) ---------------------------------------------------------------------------- */
 
 typedef struct gradients {
@@ -221,7 +245,8 @@ void gradients_check_usage(const arguments *args, const char *command);
 fly_status gradients_read(const arguments *args, const npy_array *out, const npy_array *lse, gradients *g,
                           fly_error *error);
 /* After the forward call: those of its inputs that are wanted. */
-fly_status gradients_compute(const arguments *args, const fly_attention *forward, gradients *g, fly_error *error);
+fly_status gradients_compute(const arguments *args, device *d, const fly_attention *forward, gradients *g,
+                             fly_error *error);
 /* Writes the files and says so. */
 fly_status gradients_write(const arguments *args, const gradients *g, fly_error *error);
 void gradients_free(gradients *g);

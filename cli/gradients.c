@@ -45,7 +45,8 @@ static fly_status make_like(const fly_tensor *like, npy_array *out, fly_tensor *
   return out->data ? FLY_OK : fail_memory(error);
 }
 
-fly_status gradients_compute(const arguments *args, const fly_attention *forward, gradients *g, fly_error *error) {
+fly_status gradients_compute(const arguments *args, device *d, const fly_attention *forward, gradients *g,
+                             fly_error *error) {
   fly_attention call = *forward;
   fly_status status = FLY_OK;
   call.d_out = call.out;
@@ -59,9 +60,7 @@ fly_status gradients_compute(const arguments *args, const fly_attention *forward
   if (status == FLY_OK && args->d_v) status = make_like(&call.v, &g->d_v, &call.d_v, error);
   if (status != FLY_OK) return status;
   progress("gradients over %s queries and %s keys", grouped(call.geometry.len_q), grouped(call.geometry.len_kv));
-  double start = now_ms();
-  status = fly_attention_backward(&call, error);
-  g->ms = now_ms() - start;
+  status = device_run(d, &call, true, &g->ms, error);
   progress_end();
   return status;
 }

@@ -21,6 +21,7 @@ static const struct argp_option options[] = {
     OPTION_SCORE,
     {"scale", KEY_SCALE, "X", 0, "Factor of the scores (default 1 / sqrt(head_dim))", 0},
     OPTION_THREADS,
+    OPTION_RUN_TARGET,
     {0}};
 
 static const char doc[] =
@@ -36,6 +37,7 @@ static const char doc[] =
     "      --out out.npy --lse lse.npy\n"
     "  flymask run stochastic left=128 right=128 --rows perm.npy \\\n"
     "      --q q.npy --k k.npy --v v.npy --out out.npy\n"
+    "  flymask run causal --target cuda --q q.npy --k k.npy --v v.npy --out out.npy\n"
     "  flymask run causal --q q.npy --k k.npy --v v.npy \\\n"
     "      --dout dout.npy --dq dq.npy --dk dk.npy --dv dv.npy\n"
     "  flymask run causal --score softcap score.cap=30 \\\n"
@@ -96,8 +98,9 @@ static fly_status make_outputs(const inputs *in, npy_array *out, npy_array *lse,
 static fly_status attend(const arguments *args, const inputs *in, bound_mask *mask, const fly_geometry *geometry,
                          npy_array *out, npy_array *lse, gradients *g, double *ms, fly_error *error) {
   fly_kernel *kernel = NULL;
+  device gpu = {0};
   fly_kernel_desc desc = {FLY_INIT(fly_kernel_desc), .type = in->q.type, .head_dim = (int)in->q.shape[3],
-                          .value_dim = (int)in->v.shape[3], .score = mask->score};
+                          .value_dim = (int)in->v.shape[3], .target = args->target, .score = mask->score};
   fly_status status = fly_kernel_create(mask->mask, &desc, &kernel, error);
   if (status != FLY_OK) return status;
   const int64_t *s = lse->shape;
@@ -114,11 +117,11 @@ static fly_status attend(const arguments *args, const inputs *in, bound_mask *ma
                         .score = mask->score_bound,
                         .threads = args->threads};
   progress("attention over %s queries and %s keys", grouped(geometry->len_q), grouped(geometry->len_kv));
-  double start = now_ms();
-  status = fly_attention_forward(&call, error);
-  *ms = now_ms() - start;
+  status = device_open(args, &gpu, error);
+  if (status == FLY_OK) status = device_run(&gpu, &call, false, ms, error);
   progress_end();
-  if (status == FLY_OK && gradients_wanted(args)) status = gradients_compute(args, &call, g, error);
+  if (status == FLY_OK && gradients_wanted(args)) status = gradients_compute(args, &gpu, &call, g, error);
+  device_close(&gpu);
   fly_kernel_release(&kernel);
   return status;
 }

@@ -118,7 +118,8 @@ static flyi_hash identify(flyi_hash base, const flyi_parameter *parameters, int 
 /* ---- images and masks -------------------------------------------------------------------------------------------- */
 
 /* Takes over the image's bytes. */
-static fly_status load(flyi_bytes *bytes, flyi_section object, bool from_cache, fly_mask **out, fly_error *error) {
+static fly_status load(flyi_bytes *bytes, flyi_section object, const char *cache, bool from_cache, fly_mask **out,
+                       fly_error *error) {
   flyi_code code = {0};
   fly_status status = flyi_jit_load(object, &code, error);
   if (status) {
@@ -128,7 +129,14 @@ static fly_status load(flyi_bytes *bytes, flyi_section object, bool from_cache, 
   uint8_t *data = bytes->data;
   size_t size = bytes->size;
   *bytes = (flyi_bytes){0}; /* owned by the mask now */
-  return flyi_mask_from_image(data, size, code, from_cache, out, error);
+  if ((status = flyi_mask_from_image(data, size, code, from_cache, out, error)) || !cache) return status;
+  (*out)->cache = flyi_alloc(strlen(cache) + 1, 1);
+  if ((*out)->cache) {
+    strcpy((*out)->cache, cache);
+    return FLY_OK;
+  }
+  fly_mask_release(out);
+  return flyi_no_memory(error);
 }
 
 /* An entry is used only where it is what a compilation would give: somebody may have copied it from another key. */
@@ -151,7 +159,7 @@ void flyi_request_cached(const flyi_request *r, fly_mask **out) {
   bool wanted = is_wanted(r, &image);
   flyi_image_free(&image);
   if (wanted)
-    load(&bytes, code, true, out, NULL);
+    load(&bytes, code, r->options.cache, true, out, NULL);
   else
     flyi_bytes_free(&bytes);
 }
@@ -224,7 +232,7 @@ fly_status flyi_request_finish(const flyi_request *r, LLVMModuleRef module, flyi
   status = make_image(r, module, declarations, &object, &image, error);
   if (!status) {
     flyi_cache_write(r->options.cache, r->key, image.data, image.size);
-    status = load(&image, (flyi_section){object.data, object.size}, false, out, error);
+    status = load(&image, (flyi_section){object.data, object.size}, r->options.cache, false, out, error);
   }
   flyi_bytes_free(&object), flyi_bytes_free(&image);
   return status;

@@ -95,12 +95,67 @@ fly_status flyi_divide(LLVMModuleRef module, fly_error *error);
 /* Then: divisions in fly_pair that become vectors (quotient.c). */
 void flyi_quotients(LLVMModuleRef module);
 
+/* ---- connect (connect.c) ----------------------------------------------------------------------------------------------- */
+
+/* Loads of baked parameters become constants. */
+void flyi_bake(LLVMModuleRef module, const flyi_declarations *declarations);
+/* Where functions that a symbolic mask has become part of find flyi_mask_args: `offset` bytes behind what their first argument points
+ * to. data_space: the address space of captured data. */
+typedef struct flyi_arguments {
+  int64_t offset;
+  unsigned data_space;
+} flyi_arguments;
+/* All globals and calls of the symbolic form are replaced. */
+fly_status flyi_connect(LLVMModuleRef module, const flyi_declarations *declarations, const flyi_arguments *where,
+                        fly_error *error);
+
 /* ---- specialize (specialize.c) ---------------------------------------------------------------------------------------- */
 
 /* Joins the symbolic module (consumed) with its template for `isa`: globals become loads from flyi_mask_args, baked parameters
  * constants; then O3. What is left exports FLYI_TILE_SYMBOL alone, or FLYI_SCORE_SYMBOL and FLYI_SLOPE_SYMBOL. */
 fly_status flyi_specialize(LLVMModuleRef module, const flyi_declarations *declarations, flyi_isa isa, LLVMModuleRef *out,
                            fly_error *error);
+
+/* LLVM's passes by their textual names. machine may be NULL. */
+fly_status flyi_passes(LLVMModuleRef module, const char *passes, LLVMTargetMachineRef machine, fly_error *error);
+
+/* ---- NVIDIA's devices (nvptx_plan.c, nvptx_mask.c, nvptx.c, nvptx_compile.c) ------------------------------------------------------------ */
+
+/* A template, and the values of its constants. */
+typedef struct flyi_cuda_part {
+  flyi_section bitcode;
+  struct {
+    const char *name;
+    int value;
+  } constants[16];
+  int constant_count;
+} flyi_cuda_part;
+/* What templates become for one element type, shape and target: one module. */
+typedef struct flyi_cuda_plan {
+  flyi_cuda_part parts[4];
+  int part_count;
+  bool set_tokens;        /* every part asks the mask by visible() of cuda_tile.h */
+  flyi_cuda_entry entries[8];
+  int entry_count;
+} flyi_cuda_plan;
+/* slots: of the mask (launch.h). FLY_ERROR_UNSUPPORTED: no such kernels; says which there are. */
+fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direction, const char *target, int slots,
+                               flyi_cuda_plan *plan, fly_error *error);
+/* The same for the backward direction, of a device with so many bytes of shared memory for a block (nvptx_plan_backward.c). */
+void flyi_cuda_plan_backward(const fly_kernel_desc *desc, int shared_bytes, int argument_bytes, flyi_cuda_plan *plan);
+/* The PTX version that a target needs, times 10; 0: unknown. */
+int flyi_cuda_ptx_version(const char *target);
+/* What a mask decides about its templates: constants of theirs. */
+typedef struct flyi_cuda_traits {
+  int mask_in_loop, mask_tokens;
+} flyi_cuda_traits;
+/* Before it is joined with templates; set_tokens: those of the plan. */
+flyi_cuda_traits flyi_cuda_prepare(LLVMValueRef mask, bool set_tokens);
+/* When everything is inlined. */
+fly_status flyi_cuda_place_tokens(LLVMModuleRef module, fly_error *error);
+/* From the symbolic module (consumed) to PTX, or optimised IR, as text with a NUL. */
+fly_status flyi_nvptx(LLVMModuleRef module, const flyi_declarations *declarations, const flyi_cuda_plan *plan,
+                      const char *target, fly_emit what, flyi_bytes *out, fly_error *error);
 
 /* ---- emit (emit.c) ---------------------------------------------------------------------------------------------------- */
 
@@ -142,6 +197,11 @@ LLVMContextRef flyi_context_create(void);
 /* ---- embedded files (embed.S) ----------------------------------------------------------------------------------------- */
 
 extern const char flyi_tile_bitcode[], flyi_tile_bitcode_end[]; /* templates/mask_tile.c */
+extern const char flyi_fwd_cuda_bitcode[], flyi_fwd_cuda_bitcode_end[]; /* templates/attn_fwd_cuda.c */
+extern const char flyi_fwd_f32_cuda_bitcode[], flyi_fwd_f32_cuda_bitcode_end[]; /* templates/attn_fwd_f32_cuda.c */
+extern const char flyi_bwd_rows_cuda_bitcode[], flyi_bwd_rows_cuda_bitcode_end[]; /* templates/attn_bwd_rows_cuda.c */
+extern const char flyi_bwd_keys_cuda_bitcode[], flyi_bwd_keys_cuda_bitcode_end[]; /* templates/attn_bwd_keys_cuda.c */
+extern const char flyi_bwd_queries_cuda_bitcode[], flyi_bwd_queries_cuda_bitcode_end[]; /* templates/attn_bwd_queries_cuda.c */
 extern const char flyi_mask_header[], flyi_mask_header_end[];   /* include/flymask/mask.h, NUL-terminated */
 extern const char flyi_score_bitcode[], flyi_score_bitcode_end[]; /* templates/score_tile.c */
 extern const char flyi_math_bitcode[], flyi_math_bitcode_end[];   /* templates/score_math.c */

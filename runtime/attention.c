@@ -2,7 +2,7 @@
  * steps: which keys are needed and in which order to work; packing them; the attention of up to 128 queries at a
  * time. Steps share nothing but the workspace, and an item's result does not depend on who computes it. */
 
-#include "call.h"
+#include "cuda.h"
 
 enum { PACK_BLOCKS = 8 /* of 64 keys, at a time */ };
 
@@ -174,6 +174,7 @@ fly_status flyi_attention_forward(const fly_attention *attention, const flyi_aft
   void *memory = NULL, *workspace;
   fly_status status = flyi_call_check(attention, &call, error);
   if (status) return status;
+  if (call.c.kernel->cuda_target[0]) return flyi_cuda_forward(&call, error);
   flyi_schedule_plan(&s, &call);
   s.after = after;
   if ((status = flyi_workspace_check(&call.c, s.bytes, error))) return status;
@@ -203,6 +204,7 @@ fly_status fly_attention_workspace(const fly_attention *attention, size_t *bytes
   *bytes = 0;
   fly_status status = flyi_call_check(attention, &call, error);
   if (status) return status;
+  if (call.c.kernel->cuda_target[0]) return flyi_cuda_workspace(&call, false, bytes, error);
   flyi_schedule_plan(&s, &call);
   *bytes = (size_t)s.bytes;
   return FLY_OK;

@@ -16,6 +16,7 @@
  * for each worker. */
 
 #include "backward.h"
+#include "cuda.h"
 
 enum { WORKER_BYTES = 16 << 20 };
 
@@ -110,7 +111,9 @@ fly_status fly_attention_backward(const fly_attention *attention, fly_error *err
   fly_map *map = NULL;
   void *memory = NULL, *workspace;
   fly_status status;
-  if ((status = flyi_backward_check(attention, &call, error)) || (status = plan(&b, &call, error)) ||
+  if ((status = flyi_backward_check(attention, &call, error))) return status;
+  if (call.c.kernel->cuda_target[0]) return flyi_cuda_backward(&call, error);
+  if ((status = plan(&b, &call, error)) ||
       (status = flyi_workspace_check(&call.c, b.bytes, error)))
     return status;
   if (!b.map) {
@@ -140,7 +143,9 @@ fly_status fly_attention_backward_workspace(const fly_attention *attention, size
   fly_status status;
   if (!bytes) return flyi_fail(error, FLY_ERROR_ARGUMENT, "bytes is NULL");
   *bytes = 0;
-  if ((status = flyi_backward_check(attention, &call, error)) || (status = plan(&b, &call, error))) return status;
+  if ((status = flyi_backward_check(attention, &call, error))) return status;
+  if (call.c.kernel->cuda_target[0]) return flyi_cuda_workspace(&call, true, bytes, error);
+  if ((status = plan(&b, &call, error))) return status;
   *bytes = (size_t)b.bytes;
   return FLY_OK;
 }

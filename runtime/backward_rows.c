@@ -26,6 +26,7 @@ static fly_status find_repeats(const flyi_backward *b, flyi_side *side, fly_erro
     side->repeats = true; /* several heads' rows of a key/value head */
     return FLY_OK;
   }
+  if (flyi_call_knows(b->call, map)) return FLY_OK;
   flyi_repeat where;
   return flyi_rows_repeat(map, &c->geometry, side->queries, side->rows, &side->repeats, &where, error);
 }

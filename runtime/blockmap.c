@@ -170,6 +170,7 @@ void flyi_planes_free(flyi_plane *planes, int32_t count) {
 }
 
 static void free_map(fly_map *map) {
+  flyi_residents_free(&map->residents);
   flyi_planes_free(map->planes, map->plane_count);
   flyi_planes_free(map->transposed, map->plane_count);
   free(map->plane_of);

@@ -95,6 +95,7 @@ void fly_buffer_release(fly_buffer **slot) {
   *slot = NULL;
   if (atomic_fetch_sub_explicit(&buffer->references, 1, memory_order_acq_rel) != 1) return;
   flyi_pyramid_free(buffer->pyramid);
+  flyi_residents_free(&buffer->residents);
   free(buffer->data);
   free(buffer);
 }

@@ -18,6 +18,7 @@ const flyi_forward_code *flyi_forward_code_of(flyi_isa isa, fly_type type);
 typedef struct flyi_call {
   fly_attention c;
   flyi_domain domain;
+  const flyi_known_rows *known; /* the call's geometry is the one of these; or NULL */
   int64_t kv_heads;
   flyi_mask_args *score_args; /* what the modifier reads: flyi_call_score */
 } flyi_call;
@@ -26,6 +27,8 @@ typedef struct flyi_call {
 fly_status flyi_call_check(const fly_attention *call, flyi_call *out, fly_error *error);
 /* The same for a call that only reads out and lse: out_rows may name a row twice. */
 fly_status flyi_call_check_read(const fly_attention *call, flyi_call *out, fly_error *error);
+/* Whether a row map of the call is a known one. */
+bool flyi_call_knows(const flyi_call *call, const fly_row_map *map);
 /* Types, shapes and strides of one tensor: shape[3] must be dim. `written`: no two elements may share memory. */
 fly_status flyi_tensor_check(const char *name, const fly_tensor *tensor, fly_type type, int64_t dim, bool written,
                              fly_error *error);

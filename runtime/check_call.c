@@ -33,6 +33,11 @@ static fly_status check_objects(const fly_attention *c, fly_error *error) {
   if (status) return status;
   if (c->threads < 0) return REFUSE(error, "threads is %d", c->threads);
   if (!isfinite(c->scale)) return REFUSE(error, "scale is not finite");
+  if (c->kernel->cuda_target[0] && !c->cuda)
+    return REFUSE(error, "cuda is NULL: the kernel is for %s (fly_cuda_create makes one)", c->kernel->cuda_target);
+  if (!c->kernel->cuda_target[0] && (c->cuda || c->stream))
+    return REFUSE(error, "%s is given, but the kernel is for the CPU: make it with desc.target \"cuda\"",
+                  c->cuda ? "cuda" : "stream");
   return FLY_OK;
 }
 
@@ -133,6 +138,31 @@ static fly_status check_tensors(const fly_attention *c, fly_error *error) {
   return FLY_OK;
 }
 
+/* ---- known rows -------------------------------------------------------------------------------------------------- */
+
+static bool same_rows(const fly_row_map *a, const fly_row_map *b) {
+  return a->rows == b->rows && a->stride_batch == b->stride_batch && a->stride_head == b->stride_head;
+}
+
+/* Those of the call's map, where the call brings the very geometry that they are of. */
+static const flyi_known_rows *known_rows(const fly_attention *c) {
+  const flyi_known_rows *known = c->map ? atomic_load_explicit(&c->map->known, memory_order_acquire) : NULL;
+  if (!known) return NULL;
+  const fly_geometry *a = &known->domain.geometry, *b = &c->geometry;
+  bool ragged = a->cu_seqlens_q != NULL; /* lengths are then not read */
+  bool same = a->batch == b->batch && a->heads == b->heads && a->q_offset == b->q_offset &&
+              (ragged || (a->len_q == b->len_q && a->len_kv == b->len_kv)) && same_rows(&a->q_rows, &b->q_rows) &&
+              same_rows(&a->kv_rows, &b->kv_rows) && a->cu_seqlens_q == b->cu_seqlens_q &&
+              a->cu_seqlens_kv == b->cu_seqlens_kv;
+  return same ? known : NULL;
+}
+
+bool flyi_call_knows(const flyi_call *call, const fly_row_map *map) {
+  if (!call->known || !map->rows) return false;
+  const fly_geometry *g = &call->known->domain.geometry;
+  return same_rows(map, &g->q_rows) || same_rows(map, &g->kv_rows);
+}
+
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
 
 /* The rows of entry b in a plane of a map: [*first, *last). */
@@ -143,8 +173,10 @@ static void entry_rows(const fly_geometry *g, bool queries, int64_t b, int64_t *
 }
 
 /* Every entry below `limit`, the rows of the tensor it indexes. */
-static fly_status check_range(const char *name, const fly_row_map *map, const fly_geometry *g, bool queries,
+static fly_status check_range(const char *name, const flyi_call *call, const fly_row_map *map, bool queries,
                               int64_t limit, const char *tensor, fly_error *error) {
+  const fly_geometry *g = &call->c.geometry;
+  if (flyi_call_knows(call, map) && call->known->rows <= limit) return FLY_OK;
   if (!map->rows) {
     int64_t need = flyi_rows_of(g, queries);
     if (g->batch && g->heads && need > limit)
@@ -200,12 +232,14 @@ static fly_status check_rows(flyi_call *call, bool writes, fly_error *error) {
     c->out_rows = g->q_rows;
   else if ((status = check_out_strides(&c->out_rows, g, error)))
     return status;
-  if ((status = check_range("q_rows", &g->q_rows, g, true, c->q.shape[2], "q", error)) ||
-      (status = check_range("kv_rows", &g->kv_rows, g, false, c->k.shape[2], "k", error)) ||
-      (status = check_range("kv_rows", &g->kv_rows, g, false, c->v.shape[2], "v", error)) ||
-      (status = check_range(out_name, &c->out_rows, g, true, c->out.shape[2], "out", error)))
+  if ((status = check_range("q_rows", call, &g->q_rows, true, c->q.shape[2], "q", error)) ||
+      (status = check_range("kv_rows", call, &g->kv_rows, false, c->k.shape[2], "k", error)) ||
+      (status = check_range("kv_rows", call, &g->kv_rows, false, c->v.shape[2], "v", error)) ||
+      (status = check_range(out_name, call, &c->out_rows, true, c->out.shape[2], "out", error)))
     return status;
-  return writes ? check_unique(out_name, &c->out_rows, g, c->out.shape[2], error) : FLY_OK;
+  return writes && !flyi_call_knows(call, &c->out_rows)
+             ? check_unique(out_name, &c->out_rows, g, c->out.shape[2], error)
+             : FLY_OK;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------------------- */
@@ -221,7 +255,11 @@ static fly_status check(const fly_attention *call, bool writes, flyi_call *out, 
   if (c->geometry.cu_seqlens_q && c->geometry.batch == 0)
     return REFUSE(error, "geometry.batch is 0: with cu_seqlens it must say how many sequences there are");
   complete_geometry(c);
-  if ((status = flyi_domain_check(&c->geometry, &out->domain, error))) return status;
+  out->known = known_rows(c);
+  if (out->known)
+    out->domain = out->known->domain;
+  else if ((status = flyi_domain_check(&c->geometry, &out->domain, error)))
+    return status;
   c->geometry = out->domain.geometry;
   if ((status = check_tensors(c, error)) || (status = check_sink(c, error)) || (status = check_rows(out, writes, error)) ||
       (status = check_map(out, error)))

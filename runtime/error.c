@@ -24,6 +24,7 @@ const char *fly_status_name(fly_status status) {
   case FLY_ERROR_IO: return "io";
   case FLY_ERROR_UNSUPPORTED: return "unsupported";
   case FLY_ERROR_INTERNAL: return "internal";
+  case FLY_ERROR_DEVICE: return "device";
   }
   return "unknown";
 }

@@ -15,7 +15,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "images are read as they lie");
 
 enum { FORMAT = 2, ALIGN = 16, MAX_NAME = 1023, MAX_FILE_NAME = 4095 };
-enum { FIXED, STRINGS, PARAMETERS, BUFFERS, PROGRAM, CODE, IR, SCORE, SECTIONS };
+enum { FIXED, STRINGS, PARAMETERS, BUFFERS, PROGRAM, CODE, IR, SCORE, ENTRIES, PTX, SECTIONS = PTX + FLYI_DIRECTIONS };
 
 static const char magic[8] = "FLYMASK\x1a";
 
@@ -47,6 +47,11 @@ typedef struct buffer_entry {
   uint32_t name, type, rank, reserved;
 } buffer_entry;
 
+typedef struct cuda_entry {
+  uint32_t name;
+  int32_t direction, role, needs, outer, inner, threads, shared_bytes, argument_bytes, reserved;
+} cuda_entry;
+
 static bool parameter_type(uint32_t type) { return type == FLY_F32 || (type >= FLY_F64 && type <= FLY_BOOL); }
 
 static bool buffer_type(uint32_t type) { return type == FLY_F32 || (type >= FLY_I8 && type <= FLY_BOOL); }
@@ -57,6 +62,17 @@ static bool buffer_type(uint32_t type) { return type == FLY_F32 || (type >= FLY_
 static bool add_string(flyi_bytes *strings, const char *text, uint32_t *offset) {
   *offset = (uint32_t)strings->size;
   return strings->size < UINT32_MAX / 2 && flyi_bytes_add(strings, text, strlen(text) + 1);
+}
+
+static bool add_entries(const flyi_image *image, flyi_bytes *strings, flyi_bytes *entries) {
+  for (int d = 0; d < FLYI_DIRECTIONS; d++)
+    for (int i = 0; i < image->entry_counts[d]; i++) {
+      const flyi_cuda_entry *e = &image->entries[d][i];
+      cuda_entry entry = {0,        d,          e->role,         e->needs,          e->outer,
+                          e->inner, e->threads, e->shared_bytes, e->argument_bytes, 0};
+      if (!add_string(strings, e->name, &entry.name) || !flyi_bytes_add(entries, &entry, sizeof entry)) return false;
+    }
+  return true;
 }
 
 static bool add_tables(const flyi_image *image, flyi_bytes *strings, flyi_bytes *parameters, flyi_bytes *buffers) {
@@ -109,10 +125,11 @@ static bool add_sections(const flyi_section sections[SECTIONS], flyi_bytes *out)
 }
 
 fly_status flyi_image_write(const flyi_image *image, flyi_bytes *out, fly_error *error) {
-  flyi_bytes strings = {0}, parameters = {0}, buffers = {0};
+  flyi_bytes strings = {0}, parameters = {0}, buffers = {0}, entries = {0};
   fixed f;
   *out = (flyi_bytes){0};
-  bool good = add_fixed(image, &strings, &f) && add_tables(image, &strings, &parameters, &buffers);
+  bool good = add_fixed(image, &strings, &f) && add_tables(image, &strings, &parameters, &buffers) &&
+              add_entries(image, &strings, &entries);
   if (good) {
     const flyi_section sections[SECTIONS] = {
         [FIXED] = {&f, sizeof f},
@@ -123,10 +140,14 @@ fly_status flyi_image_write(const flyi_image *image, flyi_bytes *out, fly_error 
         [CODE] = image->code,
         [IR] = image->ir,
         [SCORE] = image->score,
+        [ENTRIES] = {entries.data, entries.size},
+        [PTX + FLYI_DIRECTION_FORWARD] = image->ptx[FLYI_DIRECTION_FORWARD],
+        [PTX + FLYI_DIRECTION_BACKWARD] = image->ptx[FLYI_DIRECTION_BACKWARD],
     };
     good = add_sections(sections, out);
   }
   flyi_bytes_free(&strings), flyi_bytes_free(&parameters), flyi_bytes_free(&buffers);
+  flyi_bytes_free(&entries);
   if (good) return FLY_OK;
   flyi_bytes_free(out);
   return flyi_no_memory(error);
@@ -228,20 +249,54 @@ static fly_status read_fixed(const flyi_section sections[SECTIONS], fixed *f, fl
   if (f->kind == FLYI_MASK && sections[PROGRAM].size == 0) return damaged(error, "no mask program");
   if (sections[SCORE].size && f->kernel_type == FLY_TYPE_NONE) return damaged(error, "a modifier without a kernel");
   if (sections[CODE].size == 0) return damaged(error, "no code");
+  if (sections[ENTRIES].size % sizeof(cuda_entry) ||
+      sections[ENTRIES].size > FLYI_DIRECTIONS * FLYI_MAX_ENTRIES * sizeof(cuda_entry))
+    return damaged(error, "counts");
   return FLY_OK;
 }
 
 /* Arrays and strings are copied to one block, so that they are aligned and outlive the bytes. */
-static fly_status allocate(const fixed *f, flyi_section strings, flyi_image *out, flyi_section *copied,
+static fly_status allocate(const fixed *f, const flyi_section sections[SECTIONS], flyi_image *out, flyi_section *copied,
                            fly_error *error) {
+  flyi_section strings = sections[STRINGS];
   size_t parameters = f->parameter_count * sizeof *out->parameters, buffers = f->buffer_count * sizeof *out->buffers;
-  char *memory = flyi_alloc(parameters + buffers + strings.size, 1);
+  size_t count = sections[ENTRIES].size / sizeof(cuda_entry), entries = count * sizeof(flyi_cuda_entry);
+  char *memory = flyi_alloc(parameters + buffers + entries + strings.size, 1);
   if (!memory) return flyi_no_memory(error);
   out->memory = memory;
   out->parameters = (flyi_parameter *)memory;
   out->buffers = (fly_buffer_info *)(memory + parameters);
-  memcpy(memory + parameters + buffers, strings.data, strings.size);
-  *copied = (flyi_section){memory + parameters + buffers, strings.size};
+  for (int d = 0; d < FLYI_DIRECTIONS; d++) out->entries[d] = (flyi_cuda_entry *)(memory + parameters + buffers);
+  memcpy(memory + parameters + buffers + entries, strings.data, strings.size);
+  *copied = (flyi_section){memory + parameters + buffers + entries, strings.size};
+  return FLY_OK;
+}
+
+/* Entries come direction by direction, and so that a launch can trust them. */
+static fly_status read_entries(const flyi_section sections[SECTIONS], flyi_section strings, flyi_image *out,
+                               fly_error *error) {
+  int count = (int)(sections[ENTRIES].size / sizeof(cuda_entry)), last = 0;
+  flyi_cuda_entry *all = out->entries[0];
+  for (int i = 0; i < count; i++) {
+    cuda_entry e;
+    memcpy(&e, (const uint8_t *)sections[ENTRIES].data + (size_t)i * sizeof e, sizeof e);
+    all[i] = (flyi_cuda_entry){string_at(strings, e.name, MAX_NAME), e.role, e.needs, e.outer, e.inner, e.threads,
+                               e.shared_bytes, e.argument_bytes};
+    if (!is_name(all[i].name) || e.direction < last || e.direction >= FLYI_DIRECTIONS || e.role < 0 ||
+        e.role >= FLYI_CUDA_ROLES || e.needs & ~FLYI_CUDA_ALIGNED || e.outer < 1 || e.outer > 1024 || e.inner < 0 ||
+        e.inner > 1024 || e.threads < 32 || e.threads > 1024 || e.threads % 32 || e.shared_bytes < 0 ||
+        e.shared_bytes > 1 << 20 || e.argument_bytes < (int)flyi_cuda_argument_size(0) || e.argument_bytes % 8 ||
+        e.argument_bytes > FLYI_CUDA_MAX_ARGUMENT || e.reserved)
+      return damaged(error, "an entry");
+    if (e.direction > last) out->entries[e.direction] = all + i;
+    last = e.direction;
+    if (++out->entry_counts[e.direction] > FLYI_MAX_ENTRIES) return damaged(error, "entries");
+  }
+  for (int d = 0; d < FLYI_DIRECTIONS; d++) {
+    flyi_section ptx = out->ptx[d] = sections[PTX + d];
+    bool text = ptx.size && memchr(ptx.data, 0, ptx.size) == (const char *)ptx.data + ptx.size - 1;
+    if (out->entry_counts[d] ? !text : ptx.size != 0) return damaged(error, "PTX");
+  }
   return FLY_OK;
 }
 
@@ -283,7 +338,7 @@ fly_status flyi_image_read(const void *bytes, size_t size, flyi_image *out, fly_
   *out = (flyi_image){0};
   fly_status status = bytes ? read_sections(bytes, size, sections, error) : damaged(error, "NULL");
   if (status || (status = read_fixed(sections, &f, error))) return status;
-  if ((status = allocate(&f, sections[STRINGS], out, &strings, error))) return status;
+  if ((status = allocate(&f, sections, out, &strings, error))) return status;
   out->name = string_at(strings, f.name, MAX_FILE_NAME);
   out->target = string_at(strings, f.target, MAX_NAME);
   out->kind = (flyi_kind)f.kind;
@@ -300,6 +355,7 @@ fly_status flyi_image_read(const void *bytes, size_t size, flyi_image *out, fly_
                                   .target = string_at(strings, f.kernel_target, MAX_NAME)};
   if (!out->name || !out->target || (f.kernel_target && !out->kernel.target)) status = damaged(error, "strings");
   if (!status) status = read_tables(sections, strings, out, error);
+  if (!status) status = read_entries(sections, strings, out, error);
   if (!status && !names_are_distinct(out)) status = damaged(error, "two parameters or buffers of one name");
   if (!status && out->kind == FLYI_MASK) status = flyi_program_check(out->program, out, error);
   if (status) flyi_image_free(out);

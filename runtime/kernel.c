@@ -1,6 +1,7 @@
 /* kernel.c: kernels: a mask, an element type, head dimensions and a target. The code of one is the mask's tile
  * function and a build of the forward template. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "runtime.h"
 
@@ -28,9 +29,15 @@ fly_status fly_kernel_create(fly_mask *mask, const fly_kernel_desc *desc, fly_ke
     return flyi_fail(error, FLY_ERROR_ARGUMENT, "desc.size is %zu: set it with FLY_INIT(fly_kernel_desc)", desc->size);
   if (d.value_dim == 0) d.value_dim = d.head_dim;
   if ((status = check_desc(&d, error))) return status;
-  if ((status = flyi_isa_parse(d.target ? d.target : mask->image.target, &isa, error))) return status;
+  bool cuda = flyi_is_cuda_target(d.target);
+  if (cuda && strlen(d.target) >= sizeof ((fly_kernel *)0)->cuda_target)
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "desc.target is %.40s: not a target", d.target);
+  if (cuda && d.score)
+    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "desc.score: kernels for GPUs take no score modifier yet");
+  if ((status = flyi_isa_parse(d.target && !cuda ? d.target : mask->image.target, &isa, error))) return status;
   fly_kernel *kernel = flyi_alloc(1, sizeof *kernel);
   if (!kernel) return flyi_no_memory(error);
+  if (cuda) strcpy(kernel->cuda_target, d.target);
   fly_score *score = d.score;
   d.target = NULL, d.score = NULL;
   kernel->references = 1;
@@ -52,9 +59,11 @@ void fly_kernel_release(fly_kernel **slot) {
   if (!kernel) return;
   *slot = NULL;
   if (atomic_fetch_sub_explicit(&kernel->references, 1, memory_order_acq_rel) != 1) return;
+  flyi_residents_free(&kernel->residents);
   flyi_bytes *image = atomic_load(&kernel->image);
   if (image) flyi_bytes_free(image);
   free(image);
+  flyi_cuda_code_free(atomic_load(&kernel->cuda));
   fly_mask_release(&kernel->mask);
   fly_mask_release(&kernel->score);
   free(kernel);

@@ -5,17 +5,32 @@
 
 #include "runtime.h"
 
-static flyi_bytes *make_image(const fly_kernel *kernel, fly_error *error) {
+/* Both directions of a kernel for a CUDA device, where there are both. */
+static fly_status write_cuda(fly_kernel *kernel, flyi_bytes *out, fly_error *error) {
+  const flyi_cuda_code *forward, *backward;
+  fly_status status = flyi_kernel_cuda(kernel, FLYI_DIRECTION_FORWARD, NULL, &forward, error);
+  if (status) return status;
+  status = flyi_kernel_cuda(kernel, FLYI_DIRECTION_BACKWARD, NULL, &backward, error);
+  if (status && status != FLY_ERROR_UNSUPPORTED) return status;
+  return flyi_cuda_image(kernel->mask, &kernel->desc, kernel->cuda_target, atomic_load(&kernel->cuda), out, error);
+}
+
+static fly_status write_image(const fly_kernel *kernel, flyi_bytes *out, fly_error *error) {
+  if (kernel->cuda_target[0]) return write_cuda((fly_kernel *)kernel, out, error);
   flyi_image image = kernel->mask->image;
   image.kernel = kernel->desc;
   image.kernel.target = flyi_isa_name(kernel->isa);
   if (kernel->score) image.score = (flyi_section){kernel->score->bytes, kernel->score->size};
+  return flyi_image_write(&image, out, error);
+}
+
+static flyi_bytes *make_image(const fly_kernel *kernel, fly_status *status, fly_error *error) {
   flyi_bytes *bytes = flyi_alloc(1, sizeof *bytes);
   if (!bytes) {
-    flyi_no_memory(error);
+    *status = flyi_no_memory(error);
     return NULL;
   }
-  if (flyi_image_write(&image, bytes, error)) {
+  if ((*status = write_image(kernel, bytes, error))) {
     free(bytes);
     return NULL;
   }
@@ -31,8 +46,9 @@ fly_status fly_kernel_image(const fly_kernel *kernel, const void **bytes, size_t
   _Atomic(flyi_bytes *) *slot = (_Atomic(flyi_bytes *) *)&kernel->image;
   flyi_bytes *image = atomic_load_explicit(slot, memory_order_acquire);
   if (!image) {
-    flyi_bytes *made = make_image(kernel, error);
-    if (!made) return FLY_ERROR_MEMORY;
+    fly_status status = FLY_OK;
+    flyi_bytes *made = make_image(kernel, &status, error);
+    if (!made) return status;
     if (atomic_compare_exchange_strong(slot, &image, made)) {
       image = made;
     } else {
@@ -58,6 +74,17 @@ static fly_status load_score(const flyi_image *image, fly_mask **out, fly_error 
   return flyi_fail(error, FLY_ERROR_IMAGE, "damaged image: its score modifier is none");
 }
 
+/* What the image holds for CUDA devices. */
+static fly_status take_cuda(fly_kernel *kernel, fly_error *error) {
+  fly_status status = FLY_OK;
+  for (int d = 0; d < FLYI_DIRECTIONS && !status; d++) {
+    flyi_cuda_code *code, *first = atomic_load(&kernel->cuda);
+    status = flyi_cuda_code_of(&kernel->mask->image, (flyi_direction)d, &code, error);
+    if (code) code->next = first, atomic_store(&kernel->cuda, code);
+  }
+  return status;
+}
+
 fly_status fly_kernel_load(const void *bytes, size_t size, fly_kernel **out, fly_error *error) {
   if (!out) return flyi_fail(error, FLY_ERROR_ARGUMENT, "out is NULL");
   *out = NULL;
@@ -73,12 +100,14 @@ fly_status fly_kernel_load(const void *bytes, size_t size, fly_kernel **out, fly
   flyi_isa isa;
   if (desc.type == FLY_TYPE_NONE)
     status = flyi_fail(error, FLY_ERROR_IMAGE, "the image of a mask, not of a kernel");
-  else if (desc.target && flyi_isa_parse(desc.target, &isa, &why))
+  else if (desc.target && !flyi_is_cuda_target(desc.target) && flyi_isa_parse(desc.target, &isa, &why))
     status = flyi_fail(error, FLY_ERROR_IMAGE, "an image that does not run here: %s", why.message);
   else
     status = load_score(&mask->image, &score, error);
   desc.score = (fly_score *)score;
   if (!status) status = fly_kernel_create(mask, &desc, out, error);
+  if (!status) status = take_cuda(*out, error);
+  if (status && *out) fly_kernel_release(out);
   fly_mask_release(&score);
   fly_mask_release(&mask);
   return status;

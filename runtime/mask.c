@@ -52,6 +52,7 @@ static void free_mask(fly_mask *mask) {
   flyi_image_free(&mask->image);
   free(mask->parameters);
   free(mask->bytes);
+  free(mask->cache);
   free(mask);
 }
 

@@ -8,7 +8,7 @@
 #include <flymask/flymask.h>
 #include <stdatomic.h>
 
-#include "../compiler/templates/launch.h"
+#include "../compiler/templates/launch_cuda.h"
 
 #define FLYI_MUST_CHECK __attribute__((warn_unused_result))
 #define FLYI_PRINTF(text, first) __attribute__((format(printf, text, first)))
@@ -60,6 +60,13 @@ int flyi_worker_count(const flyi_threads *threads, int64_t count);
 void flyi_parallel(const flyi_threads *threads, int64_t count, void (*body)(void *context, int64_t item, int worker),
                    void *context);
 
+/* ---- copies on devices (cuda_resident.c) ------------------------------------------------------------------------------ */
+
+/* What devices hold of an object: a list, empty at first. The object's end frees all of it. */
+typedef struct flyi_resident flyi_resident;
+typedef _Atomic(flyi_resident *) flyi_residents;
+void flyi_residents_free(flyi_residents *list);
+
 /* ---- buffers (buffer.c) ---------------------------------------------------------------------------------------------- */
 
 struct fly_buffer {
@@ -71,6 +78,7 @@ struct fly_buffer {
   flyi_hash hash;   /* of type, shape and contents */
   void *data;       /* at least 8 bytes, zero-padded */
   _Atomic(struct flyi_pyramid *) pyramid; /* built by the first map that reads the buffer (pyramid.c) */
+  flyi_residents residents;
 };
 
 /* A buffer of data that the library made: `data`, from flyi_alloc with 8 bytes more than it holds, is taken over, also on
@@ -92,8 +100,21 @@ typedef struct flyi_parameter {
   bool baked;        /* a constant of the code: only this value can be bound */
 } flyi_parameter;
 
+typedef enum flyi_direction { FLYI_DIRECTION_FORWARD, FLYI_DIRECTION_BACKWARD, FLYI_DIRECTIONS } flyi_direction;
+
+/* A kernel of a PTX text. One role may have several: the first whose needs the call and the device meet is the one to launch. */
+typedef struct flyi_cuda_entry {
+  const char *name;
+  int32_t role;                /* flyi_cuda_role */
+  int32_t needs;               /* FLYI_CUDA_ALIGNED or 0 */
+  int32_t outer, inner;        /* rows of a tile; inner 0: it walks no map */
+  int32_t threads;             /* of a block */
+  int32_t shared_bytes;        /* dynamic */
+  int32_t argument_bytes;      /* flyi_cuda_argument_size of the mask's slots */
+} flyi_cuda_entry;
+
 /* What one image can declare. */
-enum { FLYI_MAX_PARAMETERS = 1024, FLYI_MAX_BUFFERS = 256 };
+enum { FLYI_MAX_PARAMETERS = 1024, FLYI_MAX_BUFFERS = 256, FLYI_MAX_ENTRIES = 16 /* of a direction */ };
 
 /* What an image is of. */
 typedef enum flyi_kind { FLYI_MASK, FLYI_SCORE /* a score modifier */ } flyi_kind;
@@ -113,6 +134,9 @@ typedef struct flyi_image {
   flyi_section ir;          /* the verified mask as LLVM bitcode, for fly_mask_combine; may be absent */
   flyi_section score;       /* the whole image of a kernel's score modifier; absent: it has none */
   fly_kernel_desc kernel;   /* type FLY_TYPE_NONE: an image of a mask or modifier alone */
+  int entry_counts[FLYI_DIRECTIONS]; /* kernels of ptx[direction]; 0 of both: an image for the CPU */
+  flyi_cuda_entry *entries[FLYI_DIRECTIONS];
+  flyi_section ptx[FLYI_DIRECTIONS]; /* a text, with a NUL at the end (which size counts) */
   void *memory;
 } flyi_image;
 
@@ -169,6 +193,7 @@ struct fly_mask {
   uint8_t *bytes; /* the image's own bytes */
   size_t size;
   flyi_code code;
+  char *cache;    /* directory for what is compiled of it later; NULL: the user's */
 };
 
 /* Takes over bytes (also on failure) and code (zero: the runtime's own loader loads it; also on failure). */
@@ -222,6 +247,13 @@ typedef struct flyi_plane {
   fly_run *runs;
 } flyi_plane;
 
+/* Row maps that stay as they are while a map lives: those of a fly_sa. Calls that bring them with the map are not checked row by
+ * row again. In each (batch, head) they name rows below `rows`, none twice. */
+typedef struct flyi_known_rows {
+  flyi_domain domain;
+  int64_t rows;
+} flyi_known_rows;
+
 /* A pair of a map is visible where its tile is full, or partial and `tile` says so. */
 struct fly_map {
   atomic_int references;
@@ -233,12 +265,14 @@ struct fly_map {
   bool built, fast;      /* by fly_map_build, from the bound mask and the geometry alone; as its options say */
   fly_geometry geometry; /* its pointers point into memory of the map */
   flyi_hash domain;      /* flyi_domain.hash */
+  _Atomic(const flyi_known_rows *) known; /* or NULL; the fly_sa's, which takes it back */
   flyi_threads threads;  /* of its options: also for what is made of it later */
   fly_map_info info;
   flyi_plane *planes;    /* [plane_count], the distinct ones */
   int32_t *plane_of;     /* [info.batch * info.heads]: which of them is (b, h) of the map */
   int plane_count;
   _Atomic(flyi_plane *) transposed; /* as planes; NULL until fly_map_transpose */
+  flyi_residents residents;
   void *memory;
 };
 
@@ -267,13 +301,48 @@ fly_status flyi_isa_parse(const char *target, flyi_isa *out, fly_error *error);
 
 /* ---- kernels (kernel.c, attention.c; templates/attn_fwd_cpu.c) -------------------------------------------------------- */
 
+typedef struct flyi_cuda_code flyi_cuda_code;
+
 struct fly_kernel {
   atomic_int references;
   fly_mask *mask;
   fly_mask *score;      /* NULL: none */
   fly_kernel_desc desc; /* complete: value_dim set, target and score NULL */
   flyi_isa isa;
+  char cuda_target[16]; /* "sm_80"; "cuda": that of the device it is launched on; "": a kernel for the CPU */
+  _Atomic(flyi_cuda_code *) cuda; /* what has been compiled or loaded so far */
   _Atomic(flyi_bytes *) image; /* made on first request */
+  flyi_residents residents;    /* modules */
 };
+
+/* ---- CUDA kernels (cuda_code.c; compiler/nvptx.c) ------------------------------------------------------------------------ */
+
+/* The kernels of one direction for one target. Immutable. */
+struct flyi_cuda_code {
+  flyi_cuda_code *next;        /* of a kernel's list */
+  char target[16];
+  flyi_direction direction;
+  int entry_count;
+  flyi_cuda_entry *entries;
+  flyi_section ptx;            /* NUL-terminated */
+  flyi_hash hash;              /* of target and ptx: names a loaded module */
+  void *memory;
+};
+
+/* Whether a target names a CUDA device: "cuda", "sm_80". Not whether it can be compiled for. */
+bool flyi_is_cuda_target(const char *target);
+/* The kernel's code for a direction on a device of compute capability "sm_NN" (NULL: the kernel's own target): as loaded, or compiled
+ * now. It stays the kernel's. Thread-safe. */
+fly_status flyi_kernel_cuda(fly_kernel *kernel, flyi_direction direction, const char *device, const flyi_cuda_code **out,
+                            fly_error *error);
+/* The compiler's part: PTX for a mask, from the cache or compiled. libflymask_runtime has no compiler and says so. */
+fly_status flyi_cuda_compile(const fly_mask *mask, const fly_kernel_desc *desc, flyi_direction direction, const char *target,
+                             flyi_cuda_code **out, fly_error *error);
+void flyi_cuda_code_free(flyi_cuda_code *code);
+/* A copy of one direction of an image; *out is NULL where it has none. */
+fly_status flyi_cuda_code_of(const flyi_image *image, flyi_direction direction, flyi_cuda_code **out, fly_error *error);
+/* The mask's image with the kernel's code: of whatever directions the list holds. */
+fly_status flyi_cuda_image(const fly_mask *mask, const fly_kernel_desc *desc, const char *target, const flyi_cuda_code *list,
+                           flyi_bytes *out, fly_error *error);
 
 #endif

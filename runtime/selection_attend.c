@@ -83,6 +83,9 @@ typedef struct parts {
 static size_t whole_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 static fly_status plan(const fly_selection *s, const fly_attention *whole, parts *p, fly_error *error) {
+  if (whole->kernel->cuda_target[0])
+    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "the kernel is for %s: selected blocks run forward on the CPU",
+                     whole->kernel->cuda_target);
   size_t rows = (size_t)(s->batch * s->heads) * (size_t)s->rows, dim = (size_t)whole->kernel->desc.value_dim;
   fly_attention *a = &p->call;
   *a = *whole;

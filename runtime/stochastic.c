@@ -17,6 +17,7 @@ struct fly_sa {
   fly_map *map;
   fly_geometry geometry;
   int32_t *rows, *cu; /* what the geometry points to */
+  flyi_known_rows known;
 };
 
 /* ---- drawing ----------------------------------------------------------------------------------------------------- */
@@ -164,6 +165,7 @@ static fly_status copy_cu(fly_sa *sa, const fly_sa_desc *d, fly_error *error) {
 /* ---- the object -------------------------------------------------------------------------------------------------- */
 
 static void free_sa(fly_sa *sa) {
+  if (sa->map) atomic_store(&sa->map->known, NULL); /* others may go on with the map */
   fly_map_release(&sa->map);
   fly_bound_release(&sa->bound);
   free(sa->rows), free(sa->cu);
@@ -179,7 +181,12 @@ static fly_status build(fly_sa *sa, fly_mask *mask, const fly_sa_desc *d, fly_er
   if ((status = check_desc(d, &domain, error)) || (status = bind(sa, mask, d, error))) return status;
   sa->geometry = domain.geometry;
   if ((status = copy_cu(sa, d, error)) || (status = draw_rows(sa, d, &threads, error))) return status;
-  return fly_map_build(sa->bound, &sa->geometry, &options, &sa->map, error);
+  if ((status = fly_map_build(sa->bound, &sa->geometry, &options, &sa->map, error)) ||
+      (status = flyi_domain_check(&sa->geometry, &sa->known.domain, error)))
+    return status;
+  sa->known.rows = flyi_rows_of(&sa->geometry, true);
+  atomic_store_explicit(&sa->map->known, &sa->known, memory_order_release);
+  return FLY_OK;
 }
 
 fly_status fly_sa_create(fly_mask *mask, const fly_sa_desc *desc, fly_sa **out, fly_error *error) {

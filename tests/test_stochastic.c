@@ -400,6 +400,43 @@ START_TEST(the_callers_own_permutation_is_taken) {
 }
 END_TEST
 
+/* The rows of a fly_sa are not looked at again; others that come with its map are, and so are its own once it is gone. */
+START_TEST(only_its_own_rows_are_trusted) {
+  shape s = {FLY_F32, 16, 16, 2, 2, 2, 100};
+  fly_mask *mask = scene_mask("stochastic");
+  fly_attention c;
+  fly_sa *sa;
+  fly_error error;
+  fly_sa_desc d = desc_of(0, &s);
+  make_call(&s, mask, &c);
+  ck_fly_ok(fly_sa_create(mask, &d, &sa, &error), error);
+  ck_fly_ok(fly_sa_apply(sa, &c, &error), error);
+  fly_map *map = fly_map_retain((fly_map *)c.map);
+  fly_bound *bound = fly_bound_retain(c.bound);
+  ck_fly_ok(fly_attention_forward(&c, &error), error);
+  fly_attention shorter = c; /* tensors that the rows do not fit */
+  shorter.q.shape[2] = shorter.out.shape[2] = shorter.lse.shape[2] = 99;
+  ck_assert_int_eq(fly_attention_forward(&shorter, &error), FLY_ERROR_ARGUMENT);
+  int32_t own[100];
+  memcpy(own, c.geometry.q_rows.rows, sizeof own);
+  fly_attention other = c;
+  other.geometry.q_rows.rows = other.geometry.kv_rows.rows = own;
+  ck_fly_ok(fly_attention_forward(&other, &error), error);
+  own[7] = own[8];
+  ck_assert_int_eq(fly_attention_forward(&other, &error), FLY_ERROR_ARGUMENT);
+  other = c;
+  other.geometry.q_offset = 1;
+  ck_assert_int_eq(fly_attention_forward(&other, &error), FLY_ERROR_ARGUMENT);
+  ck_assert_ptr_nonnull(map->known);
+  fly_sa_release(&sa);
+  ck_assert_ptr_null(map->known);
+  fly_bound_release(&bound);
+  fly_map_release(&map);
+  free_call(&c);
+  fly_mask_release(&mask);
+}
+END_TEST
+
 static void one_by_one(void *user, int64_t count, void (*body)(void *, int64_t), void *context) {
   (void)user;
   for (int64_t i = count - 1; i >= 0; i--) body(context, i);
@@ -556,6 +593,7 @@ static Suite *suite(void) {
   tcase_add_test(tests, the_callers_own_permutation_is_taken);
   tcase_add_test(tests, draws_do_not_depend_on_threads);
   tcase_add_test(tests, empty_calls_are_all_right);
+  tcase_add_test(tests, only_its_own_rows_are_trusted);
   tcase_add_test(tests, misuse_is_refused);
   tcase_add_test(tests, failing_allocations_are_reported);
   TCase *references = tcase_create("references");

@@ -7,6 +7,7 @@
  *     9 permutations            10 images: ahead-of-time compilation
  *    11 merging partial attentions                         12 stochastic attention
  *    13 gated sums of attentions                          14 selected blocks: MoBA and others
+ *    15 NVIDIA GPUs
  *
  * Conventions. Tensors are [batch, heads, sequence, dimension]. Every fallible function returns a fly_status (FLY_OK is 0)
  * and, on failure only, fills the caller's fly_error (which may be NULL); *out is then NULL. Objects are immutable and
@@ -55,7 +56,8 @@ typedef enum fly_status {
   FLY_ERROR_IMAGE = -5,       /* an image that is damaged, foreign, of another version or target */
   FLY_ERROR_IO = -6,          /* a file or directory */
   FLY_ERROR_UNSUPPORTED = -7, /* well-formed, but not something this build or machine can do */
-  FLY_ERROR_INTERNAL = -8     /* our own fault: please report it */
+  FLY_ERROR_INTERNAL = -8,    /* our own fault: please report it */
+  FLY_ERROR_DEVICE = -9       /* the CUDA driver: it is missing, or it refused; the message has its words */
 } fly_status;
 
 /* What went wrong and what to do about it. line and column count from 1 and are 0 where there is no place in a source. */
@@ -465,6 +467,8 @@ typedef struct fly_attention {
   fly_bound *score;         /* of the kernel's score modifier, both directions; NULL where it has none */
   fly_tensor sink;          /* optional, both directions: f32 [1, heads, 1, 1]; not in fly_selection_... */
   fly_tensor d_sink;        /* fly_attention_backward: its gradient, shaped as sink; data NULL: not wanted */
+  struct fly_cuda *cuda;    /* kernels for NVIDIA GPUs only, and then needed: section 15 */
+  void *stream;             /* CUstream; NULL: the context's default stream */
 } fly_attention;
 
 FLY_API fly_status fly_attention_forward(const fly_attention *call, fly_error *error);
@@ -515,6 +519,9 @@ FLY_API fly_status fly_mask_emit(const char *source, const char *name, const fly
                                  char **text, fly_error *error);
 FLY_API fly_status fly_score_emit(const char *source, const char *name, const fly_compile_options *options, fly_emit what,
                                   char **text, fly_error *error);
+
+/* The same of a kernel for a GPU, whose assembly is PTX: of its forward kernels, or the backward ones. [compiler] */
+FLY_API fly_status fly_kernel_emit(const fly_kernel *kernel, bool backward, fly_emit what, char **text, fly_error *error);
 
 /* The targets this machine runs, best first, NULL-terminated: "x86-64-v4-bf16" (x86-64-v4 with AVX512-BF16: bf16 tensors are
  * multiplied as they are, and P rounded to bf16: beside f32's errors, an output is off by at most 2^-8 sum P |V|, dV by
@@ -715,6 +722,64 @@ FLY_API void fly_selection_get_info(const fly_selection *selection, fly_selectio
 /* bitmap[batch, heads, len_q, key blocks]: 1 where a query's block is selected, else 0; what masks/moba.c captures. With packed
  * documents the key blocks are those of the longest one, each query's counted in its own document. */
 FLY_API void fly_selection_get_bitmap(const fly_selection *selection, uint8_t *bitmap);
+
+/* ---- 15. NVIDIA GPUs ------------------------------------------------------------------------------------------------ */
+
+/* A kernel whose target is a GPU's ("sm_80", or "cuda" for any from sm_80 on) is called as every other: fly_attention_forward
+ * and fly_attention_backward, with `cuda` and `stream` of the call set. Tensor data, lse and workspace are then pointers to
+ * memory of the device; masks, buffers, maps, geometry, row maps and cu_seqlens stay what they are on the host. A call checks,
+ * launches on the stream and returns: results are there when the stream gets there, and tensors must live until then.
+ * threads and parallel_for concern the block map alone.
+ *
+ * libcuda.so.1 is looked for when a fly_cuda is created, and not before: without it everything else works as ever. */
+
+/* A CUDA context as this library uses it, and what calls have put there. The first call on a context with a kernel loads its
+ * code; the first with a map or a captured buffer copies it (and may wait for the stream while it does); later ones find it
+ * there. Each copy is freed with the object it is of, or with the last reference to the fly_cuda, whichever comes first, by
+ * the driver's cuMemFree, which waits for the device. A call without a map builds one on the host and copies it, each time.
+ *
+ * Objects and fly_cuda may be released in any order and by any thread. The context has to outlive the last reference: a
+ * primary context (that of PyTorch and of the CUDA runtime) is retained, so that it does; one made by cuCtxCreate must not be
+ * destroyed before. It need not be current where calls are made: each makes it so for its own duration. */
+typedef struct fly_cuda fly_cuda;
+
+typedef struct fly_cuda_desc {
+  size_t size;
+  bool primary; /* the primary context of `device`, made if need be, instead of the one current on the calling thread */
+  int device;   /* its ordinal */
+} fly_cuda_desc;
+
+/* desc NULL: the context that is current. FLY_ERROR_DEVICE: no driver, no device; FLY_ERROR_ARGUMENT: no such device, or no
+ * context is current; FLY_ERROR_UNSUPPORTED: a device below sm_80, or a driver before CUDA 12. */
+FLY_API fly_status fly_cuda_create(const fly_cuda_desc *desc, fly_cuda **out, fly_error *error);
+FLY_API fly_cuda *fly_cuda_retain(fly_cuda *cuda);
+FLY_API void fly_cuda_release(fly_cuda **cuda);
+
+typedef struct fly_cuda_info {
+  char name[128];      /* of the device */
+  char target[16];     /* "sm_80": what it runs natively; it runs kernels for lower targets too */
+  int device;          /* its ordinal */
+  int multiprocessors;
+  int shared_memory;   /* bytes that a block may use */
+  int driver_version;  /* 12040: CUDA 12.4 */
+  size_t memory;       /* bytes, of the device */
+  size_t resident;     /* bytes that copies of maps and buffers take now */
+  int64_t uploads;     /* such copies made so far */
+} fly_cuda_info;
+
+FLY_API void fly_cuda_get_info(const fly_cuda *cuda, fly_cuda_info *info);
+
+/* Device memory, for programs that use no other CUDA library: aligned to 256 bytes, not initialised. fly_cuda_free sets the
+ * pointer to NULL and waits for the device. */
+FLY_API fly_status fly_cuda_alloc(fly_cuda *cuda, size_t bytes, void **out, fly_error *error);
+FLY_API void fly_cuda_free(fly_cuda *cuda, void **memory);
+/* Copies in the order of the stream. Write: `host` may be used again when it returns; read: the bytes are there. */
+FLY_API fly_status fly_cuda_write(fly_cuda *cuda, void *device, const void *host, size_t bytes, void *stream,
+                                  fly_error *error);
+FLY_API fly_status fly_cuda_read(fly_cuda *cuda, void *host, const void *device, size_t bytes, void *stream,
+                                 fly_error *error);
+/* Waits for the stream. An error of a kernel that ran there shows here, or at any later call. */
+FLY_API fly_status fly_cuda_synchronize(fly_cuda *cuda, void *stream, fly_error *error);
 
 #ifdef __cplusplus
 }

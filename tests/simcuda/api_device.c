@@ -54,14 +54,15 @@ static void hold(void) {
 
 CUcontext current_context(void) { return depth ? stack[depth - 1] : NULL; }
 
-CUresult api_enter(int need) {
+CUresult api_enter(int need, const char *name) {
   CUresult result = CUDA_SUCCESS;
   hold();
   sim.calls++;
   if (sim.fail_at && sim.calls == sim.fail_at) {
     result = (CUresult)sim.fail_with;
     sim.fail_at = 0;
-    snprintf(sim.report, sizeof sim.report, "injected failure of driver call %llu", (unsigned long long)sim.calls);
+    snprintf(sim.report, sizeof sim.report, "injected failure of driver call %llu, %s", (unsigned long long)sim.calls,
+             name);
   } else if (need >= NEED_INIT && !sim.inited) {
     result = CUDA_ERROR_NOT_INITIALIZED;
   } else if (need >= NEED_CONTEXT) {

@@ -76,11 +76,11 @@ extern driver_state sim;
 
 enum { NEED_NOTHING = 0, NEED_INIT = 1, NEED_CONTEXT = 2 };
 /* Every entry of the API begins with ENTER and ends with LEAVE. */
-CUresult api_enter(int need);
+CUresult api_enter(int need, const char *name);
 CUresult api_leave(CUresult result);
 #define ENTER(need)                                                                                                    \
   do {                                                                                                                 \
-    CUresult early_ = api_enter(need);                                                                                 \
+    CUresult early_ = api_enter(need, __func__);                                                                       \
     if (early_) return early_;                                                                                         \
   } while (0)
 #define LEAVE(result) return api_leave(result)

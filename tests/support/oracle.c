@@ -35,7 +35,7 @@ void oracle_set(const fly_tensor *t, int64_t b, int64_t h, int64_t row, int64_t 
 }
 
 double oracle_rounding_of_p(const fly_attention *c) {
-  return c->kernel && c->q.type == FLY_BF16 && c->kernel->isa == FLYI_X86_64_V4_BF16 ? 0x1p-8 : 0;
+  return c->kernel && !c->kernel->cuda_target[0] && c->q.type == FLY_BF16 && c->kernel->isa == FLYI_X86_64_V4_BF16 ? 0x1p-8 : 0;
 }
 
 /* ---- geometry -------------------------------------------------------------------------------------------------- */
@@ -149,16 +149,22 @@ static bool agrees(double got, double want, double tolerance) {
   return fabs(got - want) <= tolerance;
 }
 
-static void check_row(const fly_attention *c, const oracle_row *want, int64_t b, int64_t h, int64_t row,
+/* What rounding P to the type may do to a sum: relative, and of what falls below f16's smallest subnormal. */
+static double operand_error(const fly_attention *c, const oracle_row *want, int64_t d) {
+  if (c->q.type == FLY_BF16) return want->size[d] * 0x1p-8;
+  return c->q.type == FLY_F16 ? want->size[d] * 0x1p-11 + 0x1p-16 : 0;
+}
+
+static void check_row(const fly_attention *c, const oracle_row *want, bool units, int64_t b, int64_t h, int64_t row,
                       const char *what) {
   int64_t e = entry(&c->geometry, b), at = out_row(c, b, h, row);
   for (int64_t d = 0; d < c->v.shape[3]; d++) {
     double got = oracle_get(&c->out, e, h, at, d), x = want->out[d];
-    double tolerance = want->tolerance + rounding(c->out.type, x) +
-                       oracle_rounding_of_p(c) * (want->size[d] + 0x1p-118);
-    if (!agrees(got, x, tolerance) && !(want->faint && isnan(got)))
+    double error = want->tolerance + rounding(c->out.type, x) + (units ? operand_error(c, want, d) : 0) +
+                   oracle_rounding_of_p(c) * (want->size[d] + 0x1p-118);
+    if (!agrees(got, x, error) && !(want->faint && isnan(got)))
       ck_abort_msg("%s: out[%d, %d, %d, %d] is %.9g, not %.9g within %.2g", what, (int)b, (int)h, (int)row, (int)d, got,
-                   x, tolerance);
+                   x, error);
   }
   if (!c->lse.data) return;
   double got = oracle_get(&c->lse, e, h, at, 0);
@@ -176,7 +182,8 @@ static void check_untouched(const fly_attention *c, int64_t b, int64_t h, int64_
     ck_abort_msg("%s: lse row %d of (%d, %d) was written", what, (int)row, (int)b, (int)h);
 }
 
-void oracle_check(const fly_attention *c, oracle_predicate *see, void *context, double untouched, const char *what) {
+static void check(const fly_attention *c, oracle_predicate *see, void *context, double untouched, bool units,
+                  const char *what) {
   const fly_geometry *g = &c->geometry;
   int64_t rows = c->out.shape[2];
   oracle_row want;
@@ -188,7 +195,7 @@ void oracle_check(const fly_attention *c, oracle_predicate *see, void *context, 
       open_plane(&p, c, b, h);
       for (int64_t row = 0; row < length(g->cu_seqlens_q, b, g->len_q); row++) {
         attend(&p, c, see, context, row, &want);
-        check_row(c, &want, b, h, row, what);
+        check_row(c, &want, units, b, h, row, what);
         written[out_row(c, b, h, row)] = true;
       }
       close_plane(&p);
@@ -198,4 +205,13 @@ void oracle_check(const fly_attention *c, oracle_predicate *see, void *context, 
     }
   }
   free(written);
+}
+
+void oracle_check(const fly_attention *c, oracle_predicate *see, void *context, double untouched, const char *what) {
+  check(c, see, context, untouched, false, what);
+}
+
+void oracle_check_units(const fly_attention *c, oracle_predicate *see, void *context, double untouched,
+                        const char *what) {
+  check(c, see, context, untouched, true, what);
 }

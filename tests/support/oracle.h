@@ -12,7 +12,7 @@ typedef bool oracle_predicate(void *context, int b, int h, int q, int kv);
 
 typedef struct oracle_row {
   double out[256], lse;
-  double size[256]; /* sum of P |V| */
+  double size[256]; /* of what is summed up: the weighted mean of |V| */
   double tolerance; /* of an f32 kernel, without the rounding to the output's type */
   double lse_tolerance;
   bool faint; /* an infinite value has so small a weight that it is 0 in f32, and their product NaN: both are right */
@@ -36,5 +36,8 @@ void oracle_set(const fly_tensor *t, int64_t b, int64_t h, int64_t row, int64_t 
 /* Compares everything the call wrote; rows that it must not write have to hold `untouched`. Fails the test with
  * `what`. */
 void oracle_check(const fly_attention *call, oracle_predicate *see, void *context, double untouched, const char *what);
+/* The same for kernels that multiply by P rounded to the tensors' 16 bits. */
+void oracle_check_units(const fly_attention *call, oracle_predicate *see, void *context, double untouched,
+                        const char *what);
 
 #endif

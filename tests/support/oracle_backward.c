@@ -15,6 +15,7 @@ typedef struct problem {
   int64_t b, h, entry, kv_head, dim, value_dim, queries, keys;
   double scale, rounding; /* of O's type */
   double p_rounding;      /* oracle_rounding_of_p */
+  double operands;        /* what P and dS may be off by, relatively, as factors of the products over rows */
   double *k, *v;          /* [keys][...], as the call's rows have them */
   bool *seen;             /* [keys], by the query at hand */
   /* Of the query at hand: P and dP, and what they may be off by, in units of P where P is meant. */
@@ -140,9 +141,11 @@ static void add_query(problem *t, int64_t i, oracle_gradients *g) {
     error += t->p_rounding / 2 * (fabs(ds) + 0x1p-118); /* add() takes it twice */
     p_error += t->p_rounding / 2 * (p + 0x1p-118);
     int64_t row = key_row(t, j);
+    double least = t->operands && c->q.type == FLY_F16 ? 0x1p-25 : 0; /* half of f16's smallest subnormal */
+    error += fabs(ds) * t->operands + fabs(t->scale) * least;
     add(&g->q, &c->q, t->entry, t->h, query_row(t, i), ds, error, t->k + j * t->dim);
     add(&g->k, &c->k, t->entry, t->kv_head, row, ds, error, t->q);
-    add(&g->v, &c->v, t->entry, t->kv_head, row, p, p_error + p * FLT_EPSILON, t->d_out);
+    add(&g->v, &c->v, t->entry, t->kv_head, row, p, p_error + p * (FLT_EPSILON + t->operands) + least, t->d_out);
   }
 }
 
@@ -151,11 +154,12 @@ static oracle_gradient make_gradient(const fly_tensor *x) {
   return (oracle_gradient){calloc(count, sizeof(double)), calloc(count, sizeof(double))};
 }
 
-oracle_gradients oracle_backward(const fly_attention *c, oracle_predicate *see, void *context) {
+static oracle_gradients gradients_of(const fly_attention *c, oracle_predicate *see, void *context, double operands) {
   oracle_gradients g = {make_gradient(&c->q), make_gradient(&c->k), make_gradient(&c->v)};
   for (int64_t b = 0; b < c->geometry.batch; b++)
     for (int64_t h = 0; h < c->geometry.heads; h++) {
       problem *t = open_problem(c, b, h);
+      t->operands = operands;
       for (int64_t i = 0; i < t->queries; i++) {
         attend(t, see, context, i);
         differentiate(t, i);
@@ -164,6 +168,10 @@ oracle_gradients oracle_backward(const fly_attention *c, oracle_predicate *see, 
       close_problem(t);
     }
   return g;
+}
+
+oracle_gradients oracle_backward(const fly_attention *c, oracle_predicate *see, void *context) {
+  return gradients_of(c, see, context, 0);
 }
 
 void oracle_gradients_free(oracle_gradients *g) {
@@ -228,10 +236,15 @@ static void compare(const char *name, const fly_tensor *t, const oracle_gradient
         }
 }
 
-void oracle_check_backward(const fly_attention *c, oracle_predicate *see, void *context, const char *what) {
-  oracle_gradients g = oracle_backward(c, see, context);
+void oracle_check_backward_units(const fly_attention *c, oracle_predicate *see, void *context, double operands,
+                                 const char *what) {
+  oracle_gradients g = gradients_of(c, see, context, operands);
   compare("d_q", &c->d_q, &g.q, what);
   compare("d_k", &c->d_k, &g.k, what);
   compare("d_v", &c->d_v, &g.v, what);
   oracle_gradients_free(&g);
+}
+
+void oracle_check_backward(const fly_attention *c, oracle_predicate *see, void *context, const char *what) {
+  oracle_check_backward_units(c, see, context, 0, what);
 }

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# run.sh [RESULTS] [--rehearse]: every case of the suite on the GPU, then the benchmarks and the peers. Results: suite.txt,
+# flymask.json, results.json, results.png. Ends with 1 where a case fails.
+set -u
+cd "$(dirname "$0")"
+results=${1:-results}
+rehearse=${2:-}
+mkdir -p "$results"
+export LD_LIBRARY_PATH="$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" FLYMASK_GPU_IMAGES="$PWD/images"
+export CK_DEFAULT_TIMEOUT=600 CK_VERBOSITY=minimal
+
+failed=0 passed=0
+: >"$results/suite.txt"
+while read -r suite case; do
+  if output=$(CK_RUN_CASE="$case" "./gpu_$suite" 2>&1) && grep -q '^100%' <<<"$output"; then
+    passed=$((passed + 1))
+    echo "passed  $suite $case" >>"$results/suite.txt"
+  else
+    failed=$((failed + 1))
+    printf 'FAILED  %s %s\n%s\n' "$suite" "$case" "$output" | tee -a "$results/suite.txt"
+  fi
+done <cases
+echo "$passed cases passed, $failed failed: $results/suite.txt"
+
+./gpu_bench images $rehearse >"$results/flymask.json" || failed=1
+if command -v python3 >/dev/null; then
+  python3 gpu_peers.py "$results" $rehearse || failed=1
+else
+  echo "no python3: the figures of flymask alone are in $results/flymask.json"
+fi
+exit $((failed > 0))

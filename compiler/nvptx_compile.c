@@ -1,0 +1,132 @@
+/* nvptx_compile.c: a CUDA kernel's code from its mask. Input: a mask with its verified IR. Output: PTX and its entries. The cache
+ * keeps them as an image of the kernel with one direction. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <llvm-c/BitReader.h>
+
+#include "compiler.h"
+
+static int slots_of(const flyi_image *image) {
+  return image->parameter_count + image->buffer_count * FLYI_BUFFER_SLOTS;
+}
+
+/* ---- the cache --------------------------------------------------------------------------------------------------- */
+
+static bool add(flyi_bytes *bytes, const void *data, size_t size) {
+  return flyi_bytes_add(bytes, &size, sizeof size) && flyi_bytes_add(bytes, data, size);
+}
+
+/* Of the mask as it was verified, the plan, and what compiles. */
+static bool make_key(const flyi_image *image, const flyi_cuda_plan *plan, flyi_direction direction, const char *target,
+                     flyi_hash *key) {
+  unsigned llvm[3];
+  flyi_bytes bytes = {0};
+  int numbers[] = {(int)direction, image->kernel.type, plan->entry_count};
+  LLVMGetVersion(&llvm[0], &llvm[1], &llvm[2]);
+  bool good = add(&bytes, &flyi_build_id, sizeof flyi_build_id) && add(&bytes, llvm, sizeof llvm) &&
+              add(&bytes, target, strlen(target)) && add(&bytes, numbers, sizeof numbers) &&
+              add(&bytes, &image->identity, sizeof image->identity) && add(&bytes, image->name, strlen(image->name)) &&
+              add(&bytes, image->target, strlen(image->target)) && add(&bytes, image->ir.data, image->ir.size);
+  for (int p = 0; p < plan->part_count; p++) {
+    const flyi_cuda_part *part = &plan->parts[p];
+    good = good && add(&bytes, part->bitcode.data, part->bitcode.size);
+    for (int i = 0; i < part->constant_count; i++)
+      good = good && add(&bytes, part->constants[i].name, strlen(part->constants[i].name)) &&
+             add(&bytes, &part->constants[i].value, sizeof part->constants[i].value);
+  }
+  if (good) *key = flyi_hash_bytes(bytes.data, bytes.size);
+  flyi_bytes_free(&bytes);
+  return good;
+}
+
+static flyi_cuda_code *cached(const fly_mask *mask, const fly_kernel_desc *desc, flyi_direction direction,
+                              const char *target, flyi_hash key) {
+  flyi_bytes bytes;
+  flyi_image image;
+  flyi_cuda_code *code = NULL;
+  if (!flyi_cache_read(mask->cache, key, &bytes)) return NULL;
+  if (!flyi_image_read(bytes.data, bytes.size, &image, NULL)) {
+    bool wanted = flyi_hash_equal(image.identity, mask->image.identity) && image.kernel.type == desc->type &&
+                  image.kernel.head_dim == desc->head_dim && image.kernel.value_dim == desc->value_dim &&
+                  image.kernel.target && strcmp(image.kernel.target, target) == 0;
+    if (wanted && flyi_cuda_code_of(&image, direction, &code, NULL)) code = NULL;
+    flyi_image_free(&image);
+  }
+  flyi_bytes_free(&bytes);
+  return code;
+}
+
+/* ---- compiling --------------------------------------------------------------------------------------------------- */
+
+static fly_status compile(const flyi_image *image, const flyi_cuda_plan *plan, const char *target, fly_emit what,
+                          flyi_bytes *out, fly_error *error) {
+  flyi_declarations declarations = {image->parameter_count, image->buffer_count, image->parameters, image->buffers,
+                                    NULL};
+  LLVMModuleRef module = NULL;
+  *out = (flyi_bytes){0};
+  if (!image->ir.size)
+    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "the mask's image holds no IR to compile kernels from");
+  LLVMContextRef context = flyi_context_create();
+  LLVMMemoryBufferRef buffer = LLVMCreateMemoryBufferWithMemoryRange(image->ir.data, image->ir.size, "mask", false);
+  fly_status status = FLY_OK;
+  if (LLVMParseBitcodeInContext2(context, buffer, &module))
+    status = flyi_fail(error, FLY_ERROR_IMAGE, "the mask's IR cannot be read");
+  LLVMDisposeMemoryBuffer(buffer);
+  if (!status) status = flyi_nvptx(module, &declarations, plan, target, what, out, error); /* consumes the module */
+  LLVMContextDispose(context);
+  return status;
+}
+
+/* The code as an image that holds it alone, and from that the code: what comes from the cache and from a compilation is the same. */
+static fly_status keep(const fly_mask *mask, const fly_kernel_desc *desc, flyi_direction direction, const char *target,
+                       const flyi_cuda_plan *plan, flyi_section ptx, flyi_hash key, flyi_cuda_code **out,
+                       fly_error *error) {
+  flyi_image image = mask->image;
+  flyi_bytes bytes = {0};
+  image.kernel = *desc, image.kernel.target = target;
+  for (int d = 0; d < FLYI_DIRECTIONS; d++) image.entry_counts[d] = 0, image.ptx[d] = (flyi_section){0};
+  image.entry_counts[direction] = plan->entry_count;
+  image.entries[direction] = (flyi_cuda_entry *)plan->entries;
+  image.ptx[direction] = ptx;
+  fly_status status = flyi_image_write(&image, &bytes, error);
+  if (!status) flyi_cache_write(mask->cache, key, bytes.data, bytes.size);
+  flyi_bytes_free(&bytes);
+  return status ? status : flyi_cuda_code_of(&image, direction, out, error);
+}
+
+fly_status flyi_cuda_compile(const fly_mask *mask, const fly_kernel_desc *desc, flyi_direction direction,
+                             const char *target, flyi_cuda_code **out, fly_error *error) {
+  flyi_cuda_plan plan;
+  flyi_bytes text;
+  flyi_hash key;
+  *out = NULL;
+  fly_status status = flyi_cuda_plan_make(desc, direction, target, slots_of(&mask->image), &plan, error);
+  if (status) return status;
+  if (!make_key(&mask->image, &plan, direction, target, &key)) return flyi_no_memory(error);
+  if ((*out = cached(mask, desc, direction, target, key))) return FLY_OK;
+  status = compile(&mask->image, &plan, target, FLY_EMIT_ASM, &text, error);
+  if (status) return status;
+  status = keep(mask, desc, direction, target, &plan, (flyi_section){text.data, text.size}, key, out, error);
+  flyi_bytes_free(&text);
+  return status;
+}
+
+fly_status fly_kernel_emit(const fly_kernel *kernel, bool backward, fly_emit what, char **text, fly_error *error) {
+  flyi_cuda_plan plan;
+  flyi_bytes bytes;
+  flyi_direction direction = backward ? FLYI_DIRECTION_BACKWARD : FLYI_DIRECTION_FORWARD;
+  if (!text) return flyi_fail(error, FLY_ERROR_ARGUMENT, "text is NULL");
+  *text = NULL;
+  if (!kernel) return flyi_fail(error, FLY_ERROR_ARGUMENT, "kernel is NULL");
+  if (what != FLY_EMIT_LL && what != FLY_EMIT_ASM) return flyi_fail(error, FLY_ERROR_ARGUMENT, "what is %d", (int)what);
+  if (!kernel->cuda_target[0])
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "a kernel for the CPU: fly_mask_emit gives what is compiled of its mask");
+  if (strcmp(kernel->cuda_target, "cuda") == 0)
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "target cuda names no device: make the kernel for sm_80 or the like");
+  fly_status status = flyi_cuda_plan_make(&kernel->desc, direction, kernel->cuda_target, slots_of(&kernel->mask->image),
+                                          &plan, error);
+  if (!status) status = compile(&kernel->mask->image, &plan, kernel->cuda_target, what, &bytes, error);
+  if (!status) *text = (char *)bytes.data;
+  return status;
+}

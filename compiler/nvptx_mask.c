@@ -1,0 +1,163 @@
+/* nvptx_mask.c: makes a mask ready to be inlined into a CUDA kernel, once for every score that a thread holds. Input: the symbolic
+ * mask, straightened. Output: the same mask, whose optimised copies share what can be shared. */
+#include <string.h>
+
+#include "compiler.h"
+
+/* Inlined, a mask is there once for each score that a thread holds. */
+static bool is_small(LLVMValueRef mask) {
+  enum { MOST = 96 };
+  int count = 0;
+  if (!LLVMIsAReturnInst(LLVMGetBasicBlockTerminator(LLVMGetEntryBasicBlock(mask)))) return false; /* it has loops */
+  for (LLVMValueRef i = LLVMGetFirstInstruction(LLVMGetEntryBasicBlock(mask)); i; i = LLVMGetNextInstruction(i))
+    if (LLVMIsAAllocaInst(i) || ++count > MOST) return false;
+  return true;
+}
+
+/* The data of a call do not change while a kernel runs: loads from anything but locals may be moved and merged. */
+static void mark_loads(LLVMValueRef mask) {
+  LLVMContextRef context = LLVMGetModuleContext(LLVMGetGlobalParent(mask));
+  unsigned invariant = LLVMGetMDKindIDInContext(context, "invariant.load", 14);
+  LLVMValueRef empty = LLVMMetadataAsValue(context, LLVMMDNodeInContext2(context, NULL, 0));
+  for (LLVMBasicBlockRef b = LLVMGetFirstBasicBlock(mask); b; b = LLVMGetNextBasicBlock(b))
+    for (LLVMValueRef i = LLVMGetFirstInstruction(b); i; i = LLVMGetNextInstruction(i)) {
+      if (!LLVMIsALoadInst(i)) continue;
+      LLVMValueRef at = LLVMGetOperand(i, 0);
+      while (LLVMIsAGetElementPtrInst(at)) at = LLVMGetOperand(at, 0);
+      if (LLVMIsALoadInst(at)) LLVMSetMetadata(i, invariant, empty); /* of captured data */
+    }
+}
+
+/* ---- values that are worth keeping --------------------------------------------------------------------------------- */
+
+enum { ROW = 1, COLUMN = 2 }; /* what a value depends on, beside the call */
+
+/* Of a mask of one block: operands come before their users. */
+static unsigned depends(LLVMValueRef mask, LLVMValueRef value, const LLVMValueRef *known, const unsigned *what,
+                        int count) {
+  if (value == LLVMGetParam(mask, 2)) return ROW;
+  if (value == LLVMGetParam(mask, 3)) return COLUMN;
+  for (int i = 0; i < count; i++)
+    if (known[i] == value) return what[i];
+  return 0;
+}
+
+static bool is_choice(LLVMValueRef i) {
+  static const char *const names[] = {"llvm.smin.", "llvm.smax.", "llvm.umin.", "llvm.umax."};
+  if (LLVMIsASelectInst(i)) return true;
+  if (!LLVMIsACallInst(i) || !LLVMIsAFunction(LLVMGetCalledValue(i))) return false;
+  const char *name = LLVMGetValueName2(LLVMGetCalledValue(i), &(size_t){0});
+  for (size_t n = 0; n < sizeof names / sizeof *names; n++)
+    if (strncmp(name, names[n], strlen(names[n])) == 0) return true;
+  return false;
+}
+
+/* The value, behind an instruction that optimisation cannot see through. */
+static void hide(LLVMBuilderRef builder, LLVMValueRef value) {
+  LLVMTypeRef type = LLVMTypeOf(value), signature = LLVMFunctionType(type, &type, 1, false);
+  LLVMContextRef context = LLVMGetTypeContext(type);
+  const char *code = "mov.b32 $0, $1;", *constraints = "=r,r";
+  LLVMValueRef assembly = LLVMGetInlineAsm(signature, code, strlen(code), constraints, strlen(constraints), false,
+                                           false, LLVMInlineAsmDialectATT, false);
+  LLVMPositionBuilderBefore(builder, LLVMGetNextInstruction(value));
+  LLVMValueRef hidden = LLVMBuildCall2(builder, signature, assembly, &value, 1, "");
+  LLVMAddCallSiteAttribute(
+      hidden, LLVMAttributeFunctionIndex,
+      LLVMCreateEnumAttribute(context, LLVMGetEnumAttributeKindForName("memory", 6), 0)); /* it reads and writes none */
+  LLVMReplaceAllUsesWith(value, hidden);
+  LLVMSetOperand(hidden, 0, value);
+}
+
+/* What is chosen by the call, the row or the column alone is chosen once for all scores it serves. Otherwise a comparison with it
+ * would become several, one for each choice, at every score. */
+static void keep_values(LLVMValueRef mask) {
+  enum { MOST = 128 };
+  LLVMValueRef known[MOST], next;
+  unsigned what[MOST];
+  int count = 0;
+  LLVMTypeRef word = LLVMInt32TypeInContext(LLVMGetModuleContext(LLVMGetGlobalParent(mask)));
+  LLVMBuilderRef builder = LLVMCreateBuilderInContext(LLVMGetModuleContext(LLVMGetGlobalParent(mask)));
+  for (LLVMValueRef i = LLVMGetFirstInstruction(LLVMGetEntryBasicBlock(mask)); i && count < MOST; i = next) {
+    next = LLVMGetNextInstruction(i);
+    known[count] = i, what[count] = 0;
+    for (int n = 0; n < LLVMGetNumOperands(i); n++)
+      what[count] |= depends(mask, LLVMGetOperand(i, (unsigned)n), known, what, count);
+    count++;
+    if (is_choice(i) && what[count - 1] != (ROW | COLUMN) && LLVMTypeOf(i) == word && LLVMGetFirstUse(i)) {
+      hide(builder, i);
+      known[count] = LLVMGetNextInstruction(i), what[count] = what[count - 1];
+      if (count < MOST - 1) count++;
+    }
+  }
+  LLVMDisposeBuilder(builder);
+}
+
+/* ---- tokens -------------------------------------------------------------------------------------------------------- */
+
+/* A call of fly_token_... with the mask's own b, h and q (or kv). */
+static bool asks_for(LLVMValueRef call, LLVMValueRef mask, unsigned last) {
+  return LLVMGetOperand(call, 0) == LLVMGetParam(mask, 0) && LLVMGetOperand(call, 1) == LLVMGetParam(mask, 1) &&
+         LLVMGetOperand(call, 2) == LLVMGetParam(mask, last);
+}
+
+/* Calls for the token of the mask's own query or key become loads of a variable that templates set. */
+static bool take_token(LLVMValueRef mask, const char *name, const char *variable, unsigned last) {
+  LLVMModuleRef module = LLVMGetGlobalParent(mask);
+  LLVMContextRef context = LLVMGetModuleContext(module);
+  LLVMTypeRef type = LLVMInt32TypeInContext(context);
+  LLVMValueRef function = LLVMGetNamedFunction(module, name), global = NULL;
+  LLVMBuilderRef builder = LLVMCreateBuilderInContext(context);
+  LLVMUseRef next;
+  for (LLVMUseRef use = function ? LLVMGetFirstUse(function) : NULL; use; use = next) {
+    next = LLVMGetNextUse(use);
+    LLVMValueRef call = LLVMGetUser(use);
+    if (!LLVMIsACallInst(call) || !asks_for(call, mask, last)) continue;
+    if (!global) global = LLVMAddGlobal(module, type, variable);
+    LLVMPositionBuilderBefore(builder, call);
+    LLVMReplaceAllUsesWith(call, LLVMBuildLoad2(builder, type, global, ""));
+    LLVMInstructionEraseFromParent(call);
+  }
+  LLVMDisposeBuilder(builder);
+  return global;
+}
+
+static const char *const tokens[2] = {"flyi_row_token", "flyi_column_token"};
+
+flyi_cuda_traits flyi_cuda_prepare(LLVMValueRef mask, bool set_tokens) {
+  flyi_cuda_traits t = {.mask_in_loop = !is_small(mask)};
+  mark_loads(mask);
+  if (!t.mask_in_loop) keep_values(mask);
+  if (!set_tokens) return t;
+  t.mask_tokens = (take_token(mask, "fly_token_q", tokens[0], 2) ? 1 : 0) |
+                  (take_token(mask, "fly_token_kv", tokens[1], 3) ? 2 : 0);
+  return t;
+}
+
+/* The variables of tokens are a kernel's own. */
+fly_status flyi_cuda_place_tokens(LLVMModuleRef module, fly_error *error) {
+  LLVMContextRef context = LLVMGetModuleContext(module);
+  LLVMBuilderRef builder = LLVMCreateBuilderInContext(context);
+  fly_status status = FLY_OK;
+  for (int i = 0; i < 2; i++) {
+    LLVMValueRef global = LLVMGetNamedGlobal(module, tokens[i]);
+    for (LLVMUseRef use; global && !status && (use = LLVMGetFirstUse(global));) {
+      LLVMValueRef user = LLVMGetUser(use);
+      if (!LLVMIsALoadInst(user) && !LLVMIsAStoreInst(user)) {
+        status = flyi_fail(error, FLY_ERROR_INTERNAL, "%s is used in an unknown way", tokens[i]);
+        break;
+      }
+      LLVMBasicBlockRef entry = LLVMGetEntryBasicBlock(LLVMGetBasicBlockParent(LLVMGetInstructionParent(user)));
+      LLVMPositionBuilderBefore(builder, LLVMGetFirstInstruction(entry));
+      LLVMValueRef local = LLVMBuildAlloca(builder, LLVMInt32TypeInContext(context), "");
+      for (LLVMUseRef other = LLVMGetFirstUse(global), next; other; other = next) {
+        next = LLVMGetNextUse(other);
+        LLVMValueRef at = LLVMGetUser(other);
+        if (LLVMGetEntryBasicBlock(LLVMGetBasicBlockParent(LLVMGetInstructionParent(at))) == entry)
+          LLVMSetOperand(at, LLVMIsAStoreInst(at) ? 1 : 0, local);
+      }
+    }
+    if (global && !status) LLVMDeleteGlobal(global);
+  }
+  LLVMDisposeBuilder(builder);
+  return status;
+}

@@ -1,0 +1,95 @@
+/* nvptx_plan_backward.c: the kernels of a backward pass on a CUDA device, one template for each role. Input: element type,
+ * dimensions, what a block may have of shared memory. Output: templates, values of their constants, entries.
+ *
+ * Sums of gradients are what registers are for: 32 rows a warp up to 64 columns, 16 beyond; where dK and dV of 16 keys are more
+ * than a thread has registers for, they take two walks. */
+#include "compiler.h"
+
+typedef struct shape {
+  int blocks, warps, inner, stages, keep, split;
+} shape;
+
+static int multiple(int x, int of) { return (x + of - 1) / of * of; }
+static int pitch(int width) { return multiple(width, 64) * 2; } /* as tile_pitch of cuda_tile.h */
+
+static const shape f32_shape = {.blocks = 1, .warps = 8, .inner = 32, .stages = 1};
+
+static shape keys_shape(int most, int shared_bytes) {
+  if (most <= 64) return (shape){2, 4, 32, 2, 0, 0};
+  if (most <= 128) return (shape){1, 8, 64, shared_bytes < 130 << 10 ? 1 : 2, 0, 0};
+  return (shape){1, 4, 32, 1, 0, 1};
+}
+
+static shape queries_shape(int most) {
+  if (most <= 64) return (shape){2, 4, 32, 2, 1, 0};
+  if (most <= 128) return (shape){1, 8, 32, 2, 1, 0};
+  return (shape){1, 4, 32, 1, 0, 0};
+}
+
+static void set(flyi_cuda_part *part, const char *name, int value) {
+  part->constants[part->constant_count].name = name;
+  part->constants[part->constant_count++].value = value;
+}
+
+/* An entry for tensors of whole, aligned rows, and one for all others. */
+static void add_entries(const fly_kernel_desc *desc, const char *aligned, const char *any, flyi_cuda_entry entry,
+                        flyi_cuda_plan *plan) {
+  entry.name = aligned, entry.needs = FLYI_CUDA_ALIGNED;
+  if (desc->type != FLY_F32 && desc->head_dim % 8 == 0 && desc->value_dim % 8 == 0)
+    plan->entries[plan->entry_count++] = entry;
+  entry.name = any, entry.needs = 0;
+  plan->entries[plan->entry_count++] = entry;
+}
+
+/* shared: bytes beside the tiles, of a stage. */
+static flyi_cuda_entry plan_products(const fly_kernel_desc *desc, flyi_section bitcode, shape s, int shared,
+                                     flyi_cuda_plan *plan) {
+  flyi_cuda_part *part = &plan->parts[plan->part_count++];
+  int depth = multiple(desc->head_dim, 16), width = multiple(desc->value_dim, 16), rows = pitch(depth) + pitch(width);
+  part->bitcode = bitcode;
+  set(part, "bwd_dim", desc->head_dim), set(part, "bwd_value_dim", desc->value_dim);
+  set(part, "bwd_depth", depth), set(part, "bwd_width", width);
+  set(part, "bwd_blocks", s.blocks), set(part, "bwd_warps", s.warps), set(part, "bwd_inner", s.inner);
+  set(part, "bwd_stages", s.stages), set(part, "bwd_keep", s.keep), set(part, "bwd_split", s.split);
+  set(part, "bwd_type", desc->type);
+  int outer = 16 * s.blocks * s.warps;
+  return (flyi_cuda_entry){.outer = outer,
+                           .inner = s.inner,
+                           .threads = s.warps * 32,
+                           .shared_bytes = desc->type == FLY_F32 ? 0
+                                                                 : outer * rows + s.stages * (s.inner * rows + shared)};
+}
+
+static void plan_rows(const fly_kernel_desc *desc, int argument_bytes, flyi_cuda_plan *plan) {
+  enum { WARPS = 4, EACH = 8 };
+  flyi_cuda_part *part = &plan->parts[plan->part_count++];
+  part->bitcode = (flyi_section){flyi_bwd_rows_cuda_bitcode,
+                                 (size_t)(flyi_bwd_rows_cuda_bitcode_end - flyi_bwd_rows_cuda_bitcode)};
+  set(part, "bwd_value_dim", desc->value_dim), set(part, "bwd_type", desc->type);
+  set(part, "bwd_row_warps", WARPS), set(part, "bwd_row_each", EACH);
+  flyi_cuda_entry entry = {.name = "fly_backward_rows",
+                           .role = FLYI_CUDA_BACKWARD_ROWS,
+                           .outer = WARPS * EACH,
+                           .threads = WARPS * 32,
+                           .argument_bytes = argument_bytes};
+  plan->entries[plan->entry_count++] = entry;
+  entry.name = "fly_backward_finish", entry.role = FLYI_CUDA_BACKWARD_FINISH;
+  plan->entries[plan->entry_count++] = entry;
+}
+
+void flyi_cuda_plan_backward(const fly_kernel_desc *desc, int shared_bytes, int argument_bytes, flyi_cuda_plan *plan) {
+  int most = multiple(desc->head_dim > desc->value_dim ? desc->head_dim : desc->value_dim, 16);
+  flyi_section keys = {flyi_bwd_keys_cuda_bitcode,
+                       (size_t)(flyi_bwd_keys_cuda_bitcode_end - flyi_bwd_keys_cuda_bitcode)};
+  flyi_section queries = {flyi_bwd_queries_cuda_bitcode,
+                          (size_t)(flyi_bwd_queries_cuda_bitcode_end - flyi_bwd_queries_cuda_bitcode)};
+  plan_rows(desc, argument_bytes, plan);
+  plan->set_tokens = true;
+  shape s = desc->type == FLY_F32 ? f32_shape : keys_shape(most, shared_bytes);
+  flyi_cuda_entry entry = plan_products(desc, keys, s, s.inner * 8 /* -LSE and delta */, plan);
+  entry.role = FLYI_CUDA_BACKWARD_KEYS, entry.argument_bytes = argument_bytes;
+  add_entries(desc, "fly_backward_keys", "fly_backward_keys_any", entry, plan);
+  entry = plan_products(desc, queries, desc->type == FLY_F32 ? f32_shape : queries_shape(most), 0, plan);
+  entry.role = FLYI_CUDA_BACKWARD_QUERIES, entry.argument_bytes = argument_bytes;
+  add_entries(desc, "fly_backward_queries", "fly_backward_queries_any", entry, plan);
+}

@@ -1,0 +1,315 @@
+/* attn_bwd_keys_cuda.c: dK and dV on tensor cores, for f16 and bf16. Input: a flyi_cuda_call, with -LSE and delta of every query.
+ * Output: rows of d_k and d_v, or their sums.
+ *
+ * Keys are the rows: a block of threads owns some of a key/value head, computes S' = K Q' and dP' = V dO', so that P' and dS' are
+ * operands of dV += P' dO and dK += dS' Q as they come out, and walks through the queries that see them, head by head of those
+ * that share the keys. */
+#include "bwd_cuda.h"
+
+/* In shared memory: K, V, then for each stage Q, dO; then -LSE and delta, bwd_inner each. */
+#define SHARED_V (u32)(OUTER * PITCH_K)
+#define SHARED_Q (SHARED_V + (u32)(OUTER * PITCH_V))
+#define SHARED_D_OUT (SHARED_Q + (u32)bwd_stages * BYTES_K)
+#define SHARED_STATS (SHARED_D_OUT + (u32)bwd_stages * BYTES_V)
+#define BYTES_STATS (u32)(bwd_inner * 8)
+
+/* Which gradients a walk sums up. */
+enum { D_K = 1, D_V = 2 };
+
+struct place {
+  i32 b, pair, h, kv_head; /* h: the first query head */
+  i32 first;               /* of its keys */
+  struct span queries, keys;
+  i32 map_row, tiles; /* tiles: of queries */
+};
+
+struct gradients {
+  sums_t d_k, d_v;
+};
+
+/* What stays the same from head to head. */
+struct block {
+  struct patterns patterns;
+  operands_t k, v; /* where they are kept */
+  u32 shared, own_k, own_v;
+  i32 aligned;
+};
+
+/* ---- copies -------------------------------------------------------------------------------------------------------- */
+
+/* -LSE and delta of a tile: each four to a thread. */
+INL void copy_stats(call_t call, const struct block *x, i64 plane, i32 tile, u32 stage) {
+  const i32 t = thread_index(), each = bwd_inner / 4;
+  if (t >= 2 * each) return;
+  const u64 from = (t < each ? call->neg_lse : call->delta) +
+                   (u64)(plane * call->rows_q + tile * bwd_inner + t % each * 4) * 4;
+  copy16(x->shared + SHARED_STATS + stage * BYTES_STATS + (u32)t * 16, from, 16);
+}
+
+INL struct passing passing_of(call_t call, const struct place *p, const struct block *x, i32 h) {
+  return (struct passing){.k = source_of(SHARE_K, &call->q, p->b, h),
+                          .v = source_of(SHARE_V, &call->d_out, p->b, h),
+                          .rows_k = query_rows(call, p->queries, p->b, h),
+                          .rows_v = output_rows(call, p->queries, p->b, h),
+                          .to_k = x->shared + SHARED_Q + share_at(SHARE_K),
+                          .to_v = x->shared + SHARED_D_OUT + share_at(SHARE_V),
+                          .length = p->queries.length};
+}
+
+/* ---- a tile -------------------------------------------------------------------------------------------------------- */
+
+/* As mask_bits of cuda_tile.h, where rows are keys. */
+INL u64 mask_pair_bits(const struct scene *scene, i32 query, i32 key) {
+  const i32 columns = bwd_inner / 8;
+  u64 bits = 0;
+  ROLLED for (i32 n = 0; n < bwd_blocks * columns * 4; n++) {
+    const i32 a = n / (4 * columns), i = n / 4 % columns, j = n % 4;
+    const _Bool keep = visible_pair(scene, query + i * 8 + (j & 1), key + a * 16 + (j >> 1) * 8);
+    bits |= (u64)keep << (4 * (8 * a + i) + j);
+  }
+  return bits;
+}
+
+/* What is masked becomes 0; rows are keys. query and key: of this lane's first element. */
+INL void mask_pairs(const struct scene *scene, pairs_t p, i32 query, i32 key) {
+  const i32 columns = bwd_inner / 8, q = query + scene->offset;
+  const u64 bits = mask_in_loop ? mask_pair_bits(scene, query, key) : 0;
+  i32 queries[2][MAX_INNER / 8] = {{0}}, keys[2 * MAX_BLOCKS] = {0}; /* tokens */
+  if (!mask_in_loop && mask_tokens & 1)
+    UNROLL for (i32 e = 0; e < 2; e++)
+        tokens_of(queries[e], columns, scene->query_rows, scene->queries, query + e, 8, scene->offset);
+  if (!mask_in_loop && mask_tokens & 2) tokens_of(keys, 2 * bwd_blocks, scene->key_rows, scene->keys, key, 8, 0);
+  UNROLL for (i32 i = 0; i < columns; i++) UNROLL for (i32 a = 0; a < bwd_blocks; a++)
+      UNROLL for (i32 j = 0; j < 4; j++) {
+    const i32 e = j & 1, y = 2 * a + (j >> 1);
+    const _Bool keep = mask_in_loop ? bits >> (4 * (8 * a + i) + j) & 1
+                                    : visible(scene->b, scene->h, q + i * 8 + e, key + y * 8, queries[e][i], keys[y]);
+    p[a][i][j] = choose(keep, p[a][i][j], 0);
+  }
+}
+
+/* P' = 2^(S' scale - LSE), of what is seen. */
+INL void weigh(call_t call, const struct place *p, const struct scene *scene, pairs_t s, u32 stats, struct step now) {
+  const i32 lane = thread_index() & 31, warp = thread_index() >> 5;
+  const float scale = call->scale_log2;
+  UNROLL for (i32 i = 0; i < bwd_inner / 8; i++) {
+    float start[2];
+    load_shared2(start, stats + (u32)(i * 32 + (lane & 3) * 8));
+    UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 j = 0; j < 4; j++)
+        s[a][i][j] = exp2_of(multiply_plus(s[a][i][j], scale, start[j & 1]));
+  }
+  if (now.kind == PARTIAL)
+    mask_pairs(scene, s, now.tile * bwd_inner + ((lane & 3) << 1), p->first + warp * 16 * bwd_blocks + (lane >> 2));
+}
+
+/* dS' = P' * (dP' - delta) */
+INL void differentiate(pairs_t d_p, const pairs_t p, u32 stats) {
+  UNROLL for (i32 i = 0; i < bwd_inner / 8; i++) {
+    float delta[2];
+    load_shared2(delta, stats + (u32)(bwd_inner * 4 + i * 32 + (thread_index() & 3) * 8));
+    UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 j = 0; j < 4; j++)
+        d_p[a][i][j] = p[a][i][j] * (d_p[a][i][j] - delta[j & 1]);
+  }
+}
+
+INL void take_tile(call_t call, const struct place *p, const struct block *x, const struct scene *scene,
+                   struct gradients *g, i32 which, struct step now, u32 stage) {
+  const u32 q = x->shared + SHARED_Q + stage * BYTES_K, d_out = x->shared + SHARED_D_OUT + stage * BYTES_V;
+  const u32 stats = x->shared + SHARED_STATS + stage * BYTES_STATS;
+  pairs_t s, d_p;
+  factors_t f;
+  multiply_channels(s, x->k, &x->patterns.rows_k, &x->patterns.columns_k, x->own_k, q, bwd_depth);
+  weigh(call, p, scene, s, stats, now);
+  if (which & D_V) {
+    pack_pairs(f, s);
+    multiply_rows(g->d_v, f, &x->patterns.rows_v, d_out, bwd_width);
+  }
+  if (which & D_K) {
+    multiply_channels(d_p, x->v, &x->patterns.rows_v, &x->patterns.columns_v, x->own_v, d_out, bwd_width);
+    differentiate(d_p, s, stats);
+    pack_pairs(f, d_p);
+    multiply_rows(g->d_k, f, &x->patterns.rows_k, q, bwd_depth);
+  }
+}
+
+/* ---- all tiles ----------------------------------------------------------------------------------------------------- */
+
+/* The queries of one head. */
+INL void take_head(call_t call, const struct place *p, struct block *x, struct gradients *g, i32 which, i32 h) {
+  const flyi_cuda_map *map = &call->by_key;
+  const i64 plane = (i64)p->b * args_of(call)->heads + h;
+  struct walk walk = walk_of(map, p->b, h, p->map_row, p->tiles);
+  struct step now = walk_step(&walk, map, p->tiles), next = walk_step(&walk, map, p->tiles);
+  if (now.kind == EMPTY) return;
+  const struct scene scene = scene_of(call, p->b, h);
+  struct passing passing = passing_of(call, p, x, h);
+  deal(&passing, now.tile);
+  barrier(); /* nobody reads the tiles of the head before any more */
+  copy_passing(&passing, now.tile, 0, x->aligned);
+  copy_stats(call, x, plane, now.tile, 0);
+  copies_commit();
+  deal(&passing, next.tile);
+  u32 stage = 0;
+  ROLLED while (now.kind != EMPTY) {
+    struct step later = walk_step(&walk, map, p->tiles);
+    copies_wait(0);
+    barrier();
+    if (bwd_stages == 2 && next.kind != EMPTY) {
+      copy_passing(&passing, next.tile, 1 - stage, x->aligned);
+      copy_stats(call, x, plane, next.tile, 1 - stage);
+      copies_commit();
+      deal(&passing, later.tile);
+    }
+    take_tile(call, p, x, &scene, g, which, now, stage);
+    if (bwd_stages == 1 && next.kind != EMPTY) {
+      barrier();
+      copy_passing(&passing, next.tile, 0, x->aligned);
+      copy_stats(call, x, plane, next.tile, 0);
+      copies_commit();
+      deal(&passing, later.tile);
+    }
+    if (bwd_stages == 2) stage = 1 - stage;
+    now = next;
+    next = later;
+  }
+}
+
+INL void take_heads(call_t call, const struct place *p, struct block *x, struct gradients *g, i32 which) {
+  if (which & D_K) clear(g->d_k, bwd_depth);
+  if (which & D_V) clear(g->d_v, bwd_width);
+  ROLLED for (i32 h = p->h; h < p->h + call->walk; h++) take_head(call, p, x, g, which, h);
+}
+
+/* K and V, and what stays of them in registers. */
+INL void open_block(call_t call, const struct place *p, struct block *x, i32 aligned) {
+  const struct rows rows = key_rows(call, p->keys, p->b, p->h);
+  const u32 mine = (u32)((thread_index() >> 5) * 16 * bwd_blocks);
+  x->patterns = patterns_of(thread_index() & 31);
+  x->shared = shared_base();
+  x->own_k = x->shared + mine * (u32)PITCH_K, x->own_v = x->shared + SHARED_V + mine * (u32)PITCH_V;
+  x->aligned = aligned;
+  copy_own(SHARE_K, x->shared, &call->k, p->b, p->kv_head, rows, p->first, p->keys.length, aligned);
+  copy_own(SHARE_V, x->shared + SHARED_V, &call->v, p->b, p->kv_head, rows, p->first, p->keys.length, aligned);
+  if (!bwd_keep) return; /* they belong to the first tile's group */
+  copies_commit();
+  copies_wait(0);
+  barrier();
+  load_kept(x->k, &x->patterns.rows_k, x->own_k, bwd_depth);
+  load_kept(x->v, &x->patterns.rows_v, x->own_v, bwd_width);
+}
+
+/* ---- pair by pair -------------------------------------------------------------------------------------------------- */
+
+struct exact {
+  float d_k[MAX_WIDTH / 32], d_v[MAX_WIDTH / 32];
+};
+
+/* 32 queries, one a lane, of one head. */
+INL void exact_queries(call_t call, const struct place *p, struct exact *x, i32 key, i32 key_row, i32 h, i32 query,
+                       i32 kind) {
+  const i32 there = query < p->queries.length, at = there ? query : 0;
+  const u64 q = row_address(plane_of(&call->q, p->b, h, SIZE), pitch_of(&call->q, SIZE),
+                            row_at(query_rows(call, p->queries, p->b, h), at));
+  const u64 d_out = row_address(plane_of(&call->d_out, p->b, h, SIZE), pitch_of(&call->d_out, SIZE),
+                                row_at(output_rows(call, p->queries, p->b, h), at));
+  const u64 k = row_address(plane_of(&call->k, p->b, p->kv_head, SIZE), pitch_of(&call->k, SIZE), key_row);
+  const u64 v = row_address(plane_of(&call->v, p->b, p->kv_head, SIZE), pitch_of(&call->v, SIZE), key_row);
+  const struct scene scene = scene_of(call, p->b, h);
+  const _Bool seen = there && (kind != PARTIAL || visible_pair(&scene, query, key));
+  const i64 stats = ((i64)p->b * args_of(call)->heads + h) * call->rows_q + at;
+  const struct pair pair = pair_of(call, seen, stats, q, k, v, d_out);
+  const u32 some = ballot(pair.seen);
+  add_dealt(x->d_v, some, pair.p, d_out, bwd_value_dim);
+  add_dealt(x->d_k, some, pair.ds, q, bwd_dim);
+}
+
+INL void exact_key(call_t call, const struct place *p, i32 key, struct exact *x) {
+  const flyi_cuda_map *map = &call->by_key;
+  const i32 lane = thread_index() & 31, key_row = row_at(key_rows(call, p->keys, p->b, p->h), key);
+  *x = (struct exact){{0}, {0}};
+  ROLLED for (i32 h = p->h; h < p->h + call->walk; h++) {
+    struct walk walk = walk_of(map, p->b, h, p->map_row, p->tiles);
+    ROLLED for (struct step s; (s = walk_step(&walk, map, p->tiles)).kind != EMPTY;)
+        ROLLED for (i32 q = s.tile * bwd_inner; q < (s.tile + 1) * bwd_inner; q += 32)
+            exact_queries(call, p, x, key, key_row, h, q + lane, s.kind);
+  }
+}
+
+/* ---- the gradients ------------------------------------------------------------------------------------------------- */
+
+INL struct gradient d_k_of(call_t call, const struct place *p) {
+  return gradient_of(call, &call->d_k, p->b, p->kv_head, key_rows(call, p->keys, p->b, p->h), call->sums_k,
+                     (i64)p->pair * call->rows_kv, bwd_dim);
+}
+INL struct gradient d_v_of(call_t call, const struct place *p) {
+  return gradient_of(call, &call->d_v, p->b, p->kv_head, key_rows(call, p->keys, p->b, p->h), call->sums_v,
+                     (i64)p->pair * call->rows_kv, bwd_value_dim);
+}
+
+/* One row again, pair by pair. */
+INL void store_exact(call_t call, const struct place *p, i32 which, i32 key) {
+  struct exact x;
+  exact_key(call, p, key, &x);
+  if (which & D_K && call->d_k.data) {
+    const struct gradient d_k = d_k_of(call, p);
+    store_dealt(&d_k, key, x.d_k, call->scale);
+  }
+  if (which & D_V && call->d_v.data) {
+    const struct gradient d_v = d_v_of(call, p);
+    store_dealt(&d_v, key, x.d_v, 1);
+  }
+}
+
+/* Stores what is finite; the rest is a bit for each of the warp's rows. */
+INL u32 store_finite(call_t call, const struct place *p, i32 which, const struct gradients *g) {
+  const i32 lane = thread_index() & 31, warp = thread_index() >> 5;
+  const struct gradient d_k = d_k_of(call, p), d_v = d_v_of(call, p);
+  u32 again = 0;
+  UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 r = 0; r < 2; r++) {
+    const i32 row = a * 16 + r * 8 + (lane >> 2), key = p->first + warp * 16 * bwd_blocks + row;
+    float check = 0;
+    if (which & D_K) check += check_row(g->d_k, a, r, bwd_depth);
+    if (which & D_V) check += check_row(g->d_v, a, r, bwd_width);
+    const _Bool there = key < p->keys.length, wrong = row_sum(check) != 0;
+    if (there && wrong) again |= 1u << row;
+    if (!there || wrong) continue;
+    if (which & D_K && call->d_k.data) store_row(&d_k, key, g->d_k, a, r, bwd_depth, call->scale);
+    if (which & D_V && call->d_v.data) store_row(&d_v, key, g->d_v, a, r, bwd_width, 1);
+  }
+  return any_lane(again);
+}
+
+INL void store(call_t call, const struct place *p, i32 which, const struct gradients *g) {
+  const i32 first = p->first + (thread_index() >> 5) * 16 * bwd_blocks;
+  ROLLED for (u32 again = store_finite(call, p, which, g); again; again &= again - 1)
+      store_exact(call, p, which, first + __builtin_ctz(again));
+}
+
+/* ---- entries ------------------------------------------------------------------------------------------------------- */
+
+INL void backward_keys(call_t call, i32 aligned) {
+  struct work w = work_of(call, &call->by_key, (i32)args_of(call)->heads / call->walk, block_index());
+  struct place p = {.b = w.b, .h = w.h * call->walk, .first = w.tile * OUTER, .map_row = w.map_row};
+  p.pair = w.b * ((i32)args_of(call)->heads / call->walk) + w.h;
+  p.kv_head = p.h / call->group;
+  p.queries = queries_of(call, p.b), p.keys = keys_of(call, p.b);
+  p.tiles = (p.queries.length + bwd_inner - 1) / bwd_inner;
+  if (p.first >= p.keys.length) return;
+  if (bwd_type == TYPE_F32) { /* tensor cores do not multiply f32 by its own error */
+    const i32 first = p.first + (thread_index() >> 5) * 16 * bwd_blocks;
+    ROLLED for (i32 key = first; key < first + 16 * bwd_blocks && key < p.keys.length; key++)
+        store_exact(call, &p, D_K | D_V, key);
+    return;
+  }
+  struct block x;
+  struct gradients g;
+  open_block(call, &p, &x, aligned);
+  UNROLL for (i32 i = 0; i < (bwd_split ? 2 : 1); i++) {
+    const i32 which = bwd_split ? (i ? D_K : D_V) : D_K | D_V;
+    take_heads(call, &p, &x, &g, which);
+    store(call, &p, which, &g);
+  }
+}
+
+KERNEL fly_backward_keys(const flyi_cuda_call call) { backward_keys(&call, 1); }
+KERNEL fly_backward_keys_any(const flyi_cuda_call call) { backward_keys(&call, 0); }

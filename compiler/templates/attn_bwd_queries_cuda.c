@@ -1,0 +1,195 @@
+/* attn_bwd_queries_cuda.c: dQ on tensor cores, for f16 and bf16. Input: a flyi_cuda_call, with -LSE and delta of every query.
+ * Output: rows of d_q, or their sums.
+ *
+ * A block of threads owns some queries and walks through the keys that they see: S = Q K', dP = dO V', dQ += dS K. */
+#include "bwd_cuda.h"
+
+/* In shared memory: Q, dO, then for each stage K, V. */
+#define SHARED_D_OUT (u32)(OUTER * PITCH_K)
+#define SHARED_K (SHARED_D_OUT + (u32)(OUTER * PITCH_V))
+#define SHARED_V (SHARED_K + (u32)bwd_stages * BYTES_K)
+
+struct place {
+  i32 b, h, pair, first; /* first: of its queries */
+  struct span queries, keys;
+  i32 map_row, tiles; /* tiles: of keys */
+};
+
+struct block {
+  struct patterns patterns;
+  operands_t q, d_out;                              /* where they are kept */
+  float start[MAX_BLOCKS][2], delta[MAX_BLOCKS][2]; /* -LSE in base 2, delta: of this lane's rows */
+  u32 shared, own_q, own_d_out;
+};
+
+/* ---- a tile -------------------------------------------------------------------------------------------------------- */
+
+/* P = 2^(S scale - LSE), of what is seen. */
+INL void weigh(call_t call, const struct place *p, const struct block *x, const struct scene *scene, pairs_t s,
+               struct step now) {
+  const i32 lane = thread_index() & 31, warp = thread_index() >> 5, columns = bwd_inner / 8;
+  const i32 kv0 = now.tile * bwd_inner + ((lane & 3) << 1), left = p->keys.length - kv0;
+  const float scale = call->scale_log2;
+  UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 i = 0; i < columns; i++)
+      UNROLL for (i32 j = 0; j < 4; j++) s[a][i][j] = exp2_of(multiply_plus(s[a][i][j], scale, x->start[a][j >> 1]));
+  if (now.kind == PARTIAL)
+    mask_scores(scene, s, bwd_blocks, columns, p->first + warp * 16 * bwd_blocks + (lane >> 2), kv0, 0);
+  if ((now.tile + 1) * bwd_inner <= p->keys.length) return;
+  UNROLL for (i32 i = 0; i < columns; i++) UNROLL for (i32 a = 0; a < bwd_blocks; a++)
+      UNROLL for (i32 j = 0; j < 4; j++) if (i * 8 + (j & 1) >= left) s[a][i][j] = 0;
+}
+
+INL void take_tile(call_t call, const struct place *p, const struct block *x, const struct scene *scene, sums_t d_q,
+                   struct step now, u32 stage) {
+  const u32 k = x->shared + SHARED_K + stage * BYTES_K, v = x->shared + SHARED_V + stage * BYTES_V;
+  pairs_t s, d_p;
+  factors_t f;
+  multiply_channels(s, x->q, &x->patterns.rows_k, &x->patterns.columns_k, x->own_q, k, bwd_depth);
+  weigh(call, p, x, scene, s, now);
+  multiply_channels(d_p, x->d_out, &x->patterns.rows_v, &x->patterns.columns_v, x->own_d_out, v, bwd_width);
+  UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 i = 0; i < bwd_inner / 8; i++)
+      UNROLL for (i32 j = 0; j < 4; j++) d_p[a][i][j] = s[a][i][j] * (d_p[a][i][j] - x->delta[a][j >> 1]);
+  pack_pairs(f, d_p);
+  multiply_rows(d_q, f, &x->patterns.rows_k, k, bwd_depth);
+}
+
+/* ---- all tiles ----------------------------------------------------------------------------------------------------- */
+
+/* Q, dO, -LSE and delta, and what stays of them in registers. */
+INL void open_block(call_t call, const struct place *p, struct block *x, i32 aligned) {
+  const i32 lane = thread_index() & 31, mine = (thread_index() >> 5) * 16 * bwd_blocks;
+  x->patterns = patterns_of(lane);
+  x->shared = shared_base();
+  x->own_q = x->shared + (u32)(mine * PITCH_K), x->own_d_out = x->shared + SHARED_D_OUT + (u32)(mine * PITCH_V);
+  copy_own(SHARE_K, x->shared, &call->q, p->b, p->h, query_rows(call, p->queries, p->b, p->h), p->first,
+           p->queries.length, aligned);
+  copy_own(SHARE_V, x->shared + SHARED_D_OUT, &call->d_out, p->b, p->h, output_rows(call, p->queries, p->b, p->h),
+           p->first, p->queries.length, aligned);
+  UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 r = 0; r < 2; r++) {
+    const i64 at = (i64)p->pair * call->rows_q + p->first + mine + a * 16 + r * 8 + (lane >> 2);
+    x->start[a][r] = ((const GLOBAL float *)call->neg_lse)[at];
+    x->delta[a][r] = ((const GLOBAL float *)call->delta)[at];
+  }
+  if (!bwd_keep) return; /* they belong to the first tile's group */
+  copies_commit();
+  copies_wait(0);
+  barrier();
+  load_kept(x->q, &x->patterns.rows_k, x->own_q, bwd_depth);
+  load_kept(x->d_out, &x->patterns.rows_v, x->own_d_out, bwd_width);
+}
+
+INL void take_tiles(call_t call, const struct place *p, sums_t d_q, i32 aligned) {
+  const flyi_cuda_map *map = &call->by_query;
+  struct walk walk = walk_of(map, p->b, p->h, p->map_row, p->tiles);
+  struct step now = walk_step(&walk, map, p->tiles), next = walk_step(&walk, map, p->tiles);
+  if (now.kind == EMPTY) return;
+  const i32 kv_head = p->h / call->group;
+  const struct scene scene = scene_of(call, p->b, p->h);
+  struct block x;
+  open_block(call, p, &x, aligned);
+  const struct rows rows = key_rows(call, p->keys, p->b, p->h);
+  struct passing passing = {.k = source_of(SHARE_K, &call->k, p->b, kv_head),
+                            .v = source_of(SHARE_V, &call->v, p->b, kv_head),
+                            .rows_k = rows,
+                            .rows_v = rows,
+                            .to_k = x.shared + SHARED_K + share_at(SHARE_K),
+                            .to_v = x.shared + SHARED_V + share_at(SHARE_V),
+                            .length = p->keys.length};
+  deal(&passing, now.tile);
+  copy_passing(&passing, now.tile, 0, aligned);
+  copies_commit();
+  deal(&passing, next.tile);
+  u32 stage = 0;
+  ROLLED while (now.kind != EMPTY) {
+    struct step later = walk_step(&walk, map, p->tiles);
+    copies_wait(0);
+    barrier();
+    if (bwd_stages == 2 && next.kind != EMPTY) {
+      copy_passing(&passing, next.tile, 1 - stage, aligned);
+      copies_commit();
+      deal(&passing, later.tile);
+    }
+    take_tile(call, p, &x, &scene, d_q, now, stage);
+    if (bwd_stages == 1 && next.kind != EMPTY) {
+      barrier();
+      copy_passing(&passing, next.tile, 0, aligned);
+      copies_commit();
+      deal(&passing, later.tile);
+    }
+    if (bwd_stages == 2) stage = 1 - stage;
+    now = next;
+    next = later;
+  }
+}
+
+/* ---- the gradient -------------------------------------------------------------------------------------------------- */
+
+/* 32 keys, one a lane, to one query. */
+INL void exact_keys(call_t call, const struct place *p, float d_q[MAX_WIDTH / 32], i32 query, i32 kv, i32 kind) {
+  const i32 there = kv < p->keys.length, kv_head = p->h / call->group;
+  const i32 row = row_at(key_rows(call, p->keys, p->b, p->h), there ? kv : 0);
+  const u64 q = row_address(plane_of(&call->q, p->b, p->h, SIZE), pitch_of(&call->q, SIZE),
+                            row_at(query_rows(call, p->queries, p->b, p->h), query));
+  const u64 d_out = row_address(plane_of(&call->d_out, p->b, p->h, SIZE), pitch_of(&call->d_out, SIZE),
+                                row_at(output_rows(call, p->queries, p->b, p->h), query));
+  const u64 k = row_address(plane_of(&call->k, p->b, kv_head, SIZE), pitch_of(&call->k, SIZE), row);
+  const u64 v = row_address(plane_of(&call->v, p->b, kv_head, SIZE), pitch_of(&call->v, SIZE), row);
+  const struct scene scene = scene_of(call, p->b, p->h);
+  const _Bool seen = there && (kind != PARTIAL || visible_pair(&scene, query, kv));
+  const struct pair pair = pair_of(call, seen, (i64)p->pair * call->rows_q + query, q, k, v, d_out);
+  add_dealt(d_q, ballot(pair.seen), pair.ds, k, bwd_dim);
+}
+
+INL void store_exact(call_t call, const struct place *p, const struct gradient *g, i32 query) {
+  const flyi_cuda_map *map = &call->by_query;
+  float d_q[MAX_WIDTH / 32] = {0};
+  struct walk walk = walk_of(map, p->b, p->h, p->map_row, p->tiles);
+  ROLLED for (struct step s; (s = walk_step(&walk, map, p->tiles)).kind != EMPTY;)
+      ROLLED for (i32 kv = s.tile * bwd_inner; kv < (s.tile + 1) * bwd_inner; kv += 32)
+          exact_keys(call, p, d_q, query, kv + (thread_index() & 31), s.kind);
+  store_dealt(g, query, d_q, call->scale);
+}
+
+INL struct gradient d_q_of(call_t call, const struct place *p) {
+  return gradient_of(call, &call->d_q, p->b, p->h, query_rows(call, p->queries, p->b, p->h), call->sums_q,
+                     (i64)p->pair * call->rows_q, bwd_dim);
+}
+
+INL void store(call_t call, const struct place *p, const sums_t d_q) {
+  const i32 lane = thread_index() & 31, mine = p->first + (thread_index() >> 5) * 16 * bwd_blocks;
+  const struct gradient g = d_q_of(call, p);
+  u32 again = 0;
+  UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 r = 0; r < 2; r++) {
+    const i32 row = a * 16 + r * 8 + (lane >> 2);
+    const _Bool there = mine + row < p->queries.length, wrong = row_sum(check_row(d_q, a, r, bwd_depth)) != 0;
+    if (there && wrong) again |= 1u << row;
+    if (there && !wrong) store_row(&g, mine + row, d_q, a, r, bwd_depth, call->scale);
+  }
+  again = any_lane(again);
+  ROLLED for (; again; again &= again - 1) store_exact(call, p, &g, mine + __builtin_ctz(again));
+}
+
+/* ---- entries ------------------------------------------------------------------------------------------------------- */
+
+INL void backward_queries(call_t call, i32 aligned) {
+  struct work w = work_of(call, &call->by_query, (i32)args_of(call)->heads, block_index());
+  struct place p = {.b = w.b, .h = w.h, .first = w.tile * OUTER, .map_row = w.map_row};
+  p.pair = w.b * (i32)args_of(call)->heads + w.h;
+  p.queries = queries_of(call, p.b), p.keys = keys_of(call, p.b);
+  p.tiles = (p.keys.length + bwd_inner - 1) / bwd_inner;
+  if (p.first >= p.queries.length) return;
+  if (bwd_type == TYPE_F32) { /* tensor cores do not multiply f32 by its own error */
+    const struct gradient g = d_q_of(call, &p);
+    const i32 first = p.first + (thread_index() >> 5) * 16 * bwd_blocks;
+    ROLLED for (i32 query = first; query < first + 16 * bwd_blocks && query < p.queries.length; query++)
+        store_exact(call, &p, &g, query);
+    return;
+  }
+  sums_t d_q;
+  clear(d_q, bwd_depth);
+  take_tiles(call, &p, d_q, aligned);
+  store(call, &p, d_q);
+}
+
+KERNEL fly_backward_queries(const flyi_cuda_call call) { backward_queries(&call, 1); }
+KERNEL fly_backward_queries_any(const flyi_cuda_call call) { backward_queries(&call, 0); }

@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# The suite and the benchmarks of the CUDA kernels, as one archive that runs where there is an NVIDIA driver, and neither LLVM nor
+# a compiler.
+#
+#   gpu_suite.sh pack [BUILD [ARCHIVE]]   makes build/flymask-gpu.tar.xz: programs, images, scripts
+#   gpu_suite.sh run [BUILD]              packs, unpacks and runs it here
+#   gpu_suite.sh rehearse [BUILD]         a few images of it, on the simulated driver, from an empty directory
+#
+# In the unpacked archive:  ./run.sh [RESULTS]   with python3, and its torch and flash_attn where they are, for the peers.
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+
+usage() {
+  sed -n '5,9s/^# \?//p' "$0" >&2
+  exit 2
+}
+
+types="bf16 f16 f32"
+bench_masks="causal sliding_window document stochastic"
+
+# Suites and their cases: those of one type and a few masks, or all.
+cases() {
+  if [ "$1" = few ]; then
+    echo "masks causal.fwd.bf16"
+    echo "masks causal.bwd.bf16"
+    echo "masks document.fwd.f16"
+    echo "masks stochastic.bwd.bf16"
+    return
+  fi
+  local mask type
+  for mask in "$root"/masks/*.c; do
+    for type in $types; do
+      echo "masks $(basename "$mask" .c).fwd.$type"
+      echo "masks $(basename "$mask" .c).bwd.$type"
+    done
+  done
+  for type in shapes forward backward rest; do echo "features $type"; done
+}
+
+# Images of all cases: the suites with a compiler write them. Masks are compiled for the oldest processors; what there is no
+# kernel for is left out, and said.
+pack_images() { # pack_images BUILD FOLDER few|all
+  local suite case mask dim
+  echo "making images" >&2
+  export FLYMASK_ISA=x86-64 CK_DEFAULT_TIMEOUT=600 CK_VERBOSITY=minimal
+  cases "$3" | while read -r suite case; do
+    if FLYMASK_GPU_IMAGES="$2/images" CK_RUN_CASE="$case" "$1/tests/test_cuda_$suite" >"$2/log" 2>&1; then
+      echo "$suite $case" >>"$2/cases"
+    else
+      echo "left out: $suite $case: $(tail -n 1 "$2/log")" >&2
+    fi
+  done
+  for mask in $bench_masks; do
+    for dim in 64 128; do
+      "$1/flymask" build "$mask" --head-dim $dim --dtype bf16 --target sm_80 -o "$2/images/bench.$mask.bf16.$dim.image"
+    done
+  done
+  rm -f "$2/log"
+}
+
+# What the programs link, but for the C library and the driver.
+pack_libraries() {
+  ldd "$1"/gpu_* | awk '/=> \//{print $3}' | sort -u |
+    grep -vE '/(libc|libm|libdl|libpthread|librt|libcuda|ld-linux[^/]*)\.so' | while read -r library; do
+    cp -L "$library" "$1/lib/"
+  done
+}
+
+pack() { # pack BUILD ARCHIVE few|all
+  local work
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+  mkdir -p "$work/flymask-gpu/images" "$work/flymask-gpu/lib"
+  pack_images "$1" "$work/flymask-gpu" "$3"
+  cp "$1"/tests/gpu_masks "$1"/tests/gpu_features "$1"/tests/gpu_bench "$work/flymask-gpu/"
+  strip "$work"/flymask-gpu/gpu_*
+  pack_libraries "$work/flymask-gpu"
+  cp "$root/bench/gpu_run.sh" "$work/flymask-gpu/run.sh"
+  cp "$root/bench/gpu_peers.py" "$work/flymask-gpu/"
+  tar -C "$work" -cJf "$2" flymask-gpu
+  local bytes
+  bytes=$(stat -c %s "$2")
+  echo "$2: $(wc -l <"$work/flymask-gpu/cases") cases, $(find "$work/flymask-gpu/images" -type f | wc -l) images, $bytes bytes"
+  if [ "$bytes" -gt $((40 << 20)) ]; then
+    echo "the archive is larger than 40 MiB" >&2
+    exit 1
+  fi
+  rm -rf "$work"
+  trap - EXIT
+}
+
+build=${2:-$root/build}
+case "${1:-}" in
+pack)
+  pack "$build" "${3:-$build/flymask-gpu.tar.xz}" all
+  ;;
+run)
+  pack "$build" "$build/flymask-gpu.tar.xz" all
+  tar -C "$build" -xJf "$build/flymask-gpu.tar.xz"
+  exec "$build/flymask-gpu/run.sh" "$build/gpu-results"
+  ;;
+rehearse)
+  empty=$(mktemp -d)
+  pack "$build" "$empty/archive.tar.xz" few
+  tar -C "$empty" -xJf "$empty/archive.tar.xz"
+  cd "$empty/flymask-gpu"
+  env -i PATH=/usr/bin:/bin HOME=/nonexistent LD_LIBRARY_PATH="$build/simcuda" ./run.sh "$empty/results" --rehearse
+  grep -q '"forward_ms"' "$empty/results/flymask.json"
+  grep -q 'stochastic' "$empty/results/results.json"
+  rm -rf "$empty"
+  ;;
+*)
+  usage
+  ;;
+esac

@@ -1,0 +1,61 @@
+# The CUDA runtime and its kernels on tests/simcuda. flymask_cuda_test(name ...) is flymask_test for a suite that links the
+# simulated driver: libcuda.so.1 is then the one that is there already.
+function(flymask_cuda_test name)
+  flymask_test(${name} ${ARGN} LIBRARIES simcuda)
+endfunction()
+
+flymask_cuda_test(cuda_driver)
+flymask_test(cuda_absent)
+flymask_cuda_test(cuda_calls LABEL ci)
+flymask_cuda_test(cuda_features LABEL ci)
+flymask_cuda_test(cuda_sa LABEL ci)
+
+# simcuda.MASK.fwd|bwd.TYPE: every mask of the library, forward and backward. One suite, a case each.
+add_executable(test_cuda_masks test_cuda_masks.c library/scene_call.c library/scene.c library/windows.c library/blocks.c
+  library/documents.c library/images.c)
+target_link_libraries(test_cuda_masks PRIVATE test_support simcuda)
+foreach(source IN LISTS MASKS)
+  get_filename_component(mask ${source} NAME_WE)
+  foreach(direction fwd bwd)
+    foreach(type bf16 f16 f32)
+      set(case ${mask}.${direction}.${type})
+      set(label ci)
+      if(case MATCHES "^(causal\\.fwd\\.bf16|stochastic\\.bwd\\.bf16|document\\.fwd\\.f32)$")
+        set(label quick)
+      endif()
+      add_test(NAME simcuda.${case} COMMAND test_cuda_masks)
+      set_tests_properties(simcuda.${case} PROPERTIES LABELS ${label} TIMEOUT 300
+        ENVIRONMENT "CK_RUN_CASE=${case};CK_DEFAULT_TIMEOUT=300;XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/test-cache")
+    endforeach()
+  endforeach()
+endforeach()
+
+# test_cli_files is of cli.cmake. The command finds the driver by LD_LIBRARY_PATH.
+if(FLYMASK_CLI)
+  flymask_test(cuda_command LABEL ci LIBRARIES test_cli_files)
+  add_dependencies(test_cuda_command flymask simcuda)
+endif()
+
+# What scripts/gpu_suite.sh takes to a machine with a GPU: the same suites and the bench, with the runtime alone.
+set(GPU_SUPPORT)
+foreach(name support guard oracle oracle_backward handmade call_case backward_case cuda_call cuda_kernel)
+  list(APPEND GPU_SUPPORT support/${name}.c)
+endforeach()
+add_library(gpu_support STATIC EXCLUDE_FROM_ALL ${GPU_SUPPORT})
+target_include_directories(gpu_support PUBLIC support ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+target_compile_definitions(gpu_support PUBLIC _GNU_SOURCE FLYMASK_NO_COMPILER)
+target_link_libraries(gpu_support PUBLIC flymask_runtime_static PkgConfig::CHECK)
+add_executable(gpu_masks test_cuda_masks.c library/scene_call.c library/scene.c library/windows.c library/blocks.c
+  library/documents.c library/images.c)
+add_executable(gpu_features test_cuda_features.c)
+add_executable(gpu_bench ${PROJECT_SOURCE_DIR}/bench/gpu_bench.c)
+target_compile_definitions(gpu_bench PRIVATE _GNU_SOURCE)
+target_link_libraries(gpu_masks PRIVATE gpu_support)
+target_link_libraries(gpu_features PRIVATE gpu_support)
+target_link_libraries(gpu_bench PRIVATE flymask_runtime_static)
+
+# The archive, rehearsed with a few images from an empty directory.
+if(FLYMASK_CLI)
+  add_test(NAME gpu_suite COMMAND ${PROJECT_SOURCE_DIR}/scripts/gpu_suite.sh rehearse ${PROJECT_BINARY_DIR})
+  set_tests_properties(gpu_suite PROPERTIES LABELS ci TIMEOUT 600 ENVIRONMENT "XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/test-cache")
+endif()

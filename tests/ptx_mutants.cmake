@@ -1,0 +1,9 @@
+# mutant.KERNEL.TYPE.KIND: our own PTX with each of something removed in turn.
+flymask_ptx_test(ptx_mutants)
+foreach(kernel fly_forward.bf16 fly_forward.f32 fly_backward_rows.bf16 fly_backward_keys.bf16 fly_backward_queries.bf16 fly_backward_finish.bf16)
+  foreach(kind wait commit barrier zeros clamp branch)
+    add_test(NAME mutant.${kernel}.${kind} COMMAND test_ptx_mutants)
+    set_tests_properties(mutant.${kernel}.${kind} PROPERTIES LABELS ci TIMEOUT 600
+      ENVIRONMENT "CK_RUN_CASE=${kernel}.${kind};CK_DEFAULT_TIMEOUT=600;XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/test-cache")
+  endforeach()
+endforeach()

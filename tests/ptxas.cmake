@@ -1,0 +1,32 @@
+# ptxas.MASK.TYPE.D.TARGET.fwd|bwd: NVIDIA's assembler takes the kernels without a warning, and no register spills. Its output lists
+# registers. Without ptxas on the machine, each counts as skipped.
+function(flymask_ptxas_test direction type target dims)
+  foreach(dim IN LISTS dims)
+    foreach(mask IN LISTS ARGN)
+      set(name ptxas.${mask}.${type}.${dim}.${target}.${direction})
+      string(REPLACE x , value ${dim}) # 192x128: head_dim 192, value_dim 128
+      if(PTXAS)
+        add_test(NAME ${name} COMMAND ${CMAKE_CURRENT_LIST_DIR}/ptxas/check.sh $<TARGET_FILE:flymask> ${PTXAS} ${mask} ${type} ${value} ${target} ${direction})
+      else()
+        add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "no ptxas: skipped")
+      endif()
+      set_tests_properties(${name} PROPERTIES LABELS ci TIMEOUT 300 SKIP_REGULAR_EXPRESSION "no ptxas: skipped"
+        ENVIRONMENT "XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/test-cache;FLYMASK_MASKS=${PROJECT_SOURCE_DIR}/masks")
+    endforeach()
+  endforeach()
+endfunction()
+
+if(FLYMASK_CLI)
+  set(ptxas_targets sm_80 sm_86 sm_90)
+  if(FLYMASK_LLVM GREATER_EQUAL 20)
+    list(APPEND ptxas_targets sm_100 sm_120)
+  endif()
+  foreach(target IN LISTS ptxas_targets)
+    flymask_ptxas_test(fwd bf16 ${target} "64;128" causal_window stochastic document natten_2d)
+    flymask_ptxas_test(bwd bf16 ${target} "64;128" causal_window)
+  endforeach()
+  flymask_ptxas_test(fwd f16 sm_80 "64;128" causal stochastic_ring)
+  flymask_ptxas_test(fwd f32 sm_80 "64;128;256" causal stochastic)
+  flymask_ptxas_test(fwd bf16 sm_80 "16;33;80;96;192x128;256" causal)
+  flymask_ptxas_test(fwd bf16 sm_86 "96;256" causal)
+endif()

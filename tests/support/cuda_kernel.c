@@ -1,0 +1,73 @@
+/* cuda_kernel.c: kernels of the CUDA suites. Compiled with FLYMASK_NO_COMPILER it loads images alone. */
+#include "cuda_kernel.h"
+
+static void path_of(char *path, size_t size, const char *name, fly_type type, int dim, int value_dim) {
+  snprintf(path, size, "%s/%s.%s.%d.%d.image", getenv("FLYMASK_GPU_IMAGES"), name, fly_type_name(type), dim, value_dim);
+}
+
+#ifdef FLYMASK_NO_COMPILER
+
+bool cuda_kernel_packing(void) { return false; }
+
+fly_kernel *cuda_kernel(const char *name, const char *source, fly_type type, int dim, int value_dim) {
+  char path[512];
+  fly_kernel *kernel;
+  fly_error error;
+  (void)source;
+  path_of(path, sizeof path, name, type, dim, value_dim);
+  FILE *file = fopen(path, "rb");
+  if (!file) ck_abort_msg("no image %s", path);
+  fseek(file, 0, SEEK_END);
+  long size = ftell(file);
+  rewind(file);
+  void *bytes = malloc((size_t)size + 1);
+  ck_assert_uint_eq(fread(bytes, 1, (size_t)size, file), (size_t)size);
+  fclose(file);
+  ck_fly_ok(fly_kernel_load(bytes, (size_t)size, &kernel, &error), error);
+  free(bytes);
+  return kernel;
+}
+
+#else
+
+bool cuda_kernel_packing(void) { return getenv("FLYMASK_GPU_IMAGES") != NULL; }
+
+static void write_image(const fly_kernel *kernel, const char *path) {
+  const void *bytes;
+  size_t size;
+  fly_error error;
+  ck_fly_ok(fly_kernel_image(kernel, &bytes, &size, &error), error);
+  FILE *file = fopen(path, "wb");
+  ck_assert_ptr_nonnull(file);
+  ck_assert_uint_eq(fwrite(bytes, 1, size, file), size);
+  ck_assert_int_eq(fclose(file), 0);
+}
+
+fly_kernel *cuda_kernel(const char *name, const char *source, fly_type type, int dim, int value_dim) {
+  char path[512], text[2048];
+  fly_mask *mask;
+  fly_kernel *kernel;
+  fly_error error;
+  if (source) {
+    snprintf(text, sizeof text, "#include <flymask/mask.h>\n%s\n", source);
+    ck_fly_ok(fly_mask_compile(text, name, NULL, &mask, &error), error);
+  } else {
+    snprintf(path, sizeof path, "%s/masks/%s.c", FLYMASK_SOURCE, name);
+    ck_fly_ok(fly_mask_compile_file(path, NULL, &mask, &error), error);
+  }
+  fly_kernel_desc desc = {FLY_INIT(fly_kernel_desc), .type = type, .head_dim = dim, .value_dim = value_dim,
+                          .target = "sm_80"};
+  ck_fly_ok(fly_kernel_create(mask, &desc, &kernel, &error), error);
+  fly_mask_release(&mask);
+  if (cuda_kernel_packing()) {
+    path_of(path, sizeof path, name, type, dim, value_dim);
+    FILE *there = fopen(path, "rb");
+    if (there)
+      fclose(there);
+    else
+      write_image(kernel, path);
+  }
+  return kernel;
+}
+
+#endif

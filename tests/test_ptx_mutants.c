@@ -1,0 +1,284 @@
+/* test_ptx_mutants.c: from the PTX of our own kernels each wait, barrier, commit and bounds check is removed in turn: the simulated
+ * driver has to report every mutant, whenever asynchronous copies land. A case for each kernel and kind of mutation, named
+ * KERNEL.KIND; it prints a table of who was caught by which check.
+ *
+ * Branches are removed, too: those that guard loads and stores are bounds checks. Others choose between ways that give the same
+ * (an empty list, a way for unaligned rows), so that a mutant may live; then it must give the same bits as the kernel. */
+#include <ctype.h>
+
+#include "simcuda/simcuda.h"
+#include "support/ptx_case.h"
+
+/* clang-format off */
+PTX_MASK(window, return q - kv <= 90 && kv <= q;)
+/* clang-format on */
+
+typedef enum kind { WAIT, COMMIT, BARRIER, ZEROS, CLAMP, BRANCH, KINDS } kind;
+
+/* What a mutation does to a line. */
+static const struct {
+  const char *name, *line;
+  bool must_die; /* every one, whenever copies land; of others some */
+} kinds[KINDS] = {
+    [WAIT] = {"wait", "cp.async.wait_group", true},
+    [COMMIT] = {"commit", "cp.async.commit_group", true},
+    [BARRIER] = {"barrier", "bar.", true},
+    [ZEROS] = {"zeros", "cp.async.c", false}, /* copies whole chunks, whether the row is there or not */
+    [CLAMP] = {"clamp", "min.s32", false},    /* rows that are not there are looked up */
+    [BRANCH] = {"branch", " bra ", false},
+};
+
+static const struct {
+  const char *kernel;
+  fly_type type;
+  bool backward;
+  int idle; /* commits that only split a group which is waited for as a whole */
+} kernels[] = {{"fly_forward", FLY_BF16, false, 1},         {"fly_forward", FLY_F32, false, 1},
+               {"fly_backward_rows", FLY_BF16, true, 0},    {"fly_backward_keys", FLY_BF16, true, 0},
+               {"fly_backward_queries", FLY_BF16, true, 0}, {"fly_backward_finish", FLY_BF16, true, 0}};
+enum { KERNELS = sizeof kernels / sizeof kernels[0], TABLE = 512 };
+
+/* ---- a run --------------------------------------------------------------------------------------------------------- */
+
+typedef struct outcome {
+  bool reported;
+  char report[400];
+  uint64_t digest;
+} outcome;
+
+static uint64_t digest(uint64_t hash, const fly_tensor *x) {
+  for (int64_t b = 0; x->data && b < x->shape[0]; b++)
+    for (int64_t h = 0; h < x->shape[1]; h++)
+      for (int64_t s = 0; s < x->shape[2]; s++)
+        for (int64_t d = 0; d < x->shape[3]; d++) {
+          double v = oracle_get(x, b, h, s, d);
+          uint64_t bits;
+          memcpy(&bits, &v, sizeof bits);
+          hash = (hash ^ bits) * 0x100000001b3;
+        }
+  return hash;
+}
+
+/* Every tensor that a call writes; its rows hold the same before each run. */
+static outcome run(ptx_case *t, bool backward) {
+  outcome o = {0};
+  fly_error error;
+  cuda_call call;
+  fly_cuda *cuda = cuda_open();
+  cuda_call_init(&call, cuda, &t->base.base.call, t->kernel);
+  fly_status status = backward ? fly_attention_backward(&call.call, &error) : fly_attention_forward(&call.call, &error);
+  if (!status) status = fly_cuda_synchronize(cuda, NULL, &error);
+  o.reported = status != FLY_OK;
+  snprintf(o.report, sizeof o.report, "%s", simcuda_report());
+  if (o.reported && !*o.report) ck_abort_msg("%s: %s", t->what, error.message);
+  if (o.reported)
+    simcuda_clear();
+  else
+    cuda_call_fetch(&call, backward);
+  cuda_call_free(&call);
+  fly_cuda_release(&cuda);
+  const fly_attention *c = &t->base.base.call;
+  const fly_tensor *written[] = {&c->out, &c->lse, &c->d_q, &c->d_k, &c->d_v};
+  for (int i = backward ? 2 : 0; i < (backward ? 5 : 2); i++) o.digest = digest(o.digest, written[i]);
+  if (backward)
+    backward_reset(&t->base);
+  else
+    call_reset(&t->base.base);
+  return o;
+}
+
+/* ---- mutations ----------------------------------------------------------------------------------------------------- */
+
+/* The body of an entry; *end is behind it. */
+static char *body_of(char *ptx, const char *kernel, char **end) {
+  char entry[80];
+  snprintf(entry, sizeof entry, ".entry %s(", kernel);
+  char *at = strstr(ptx, entry);
+  ck_assert_msg(at != NULL, "no kernel %s", kernel);
+  char *next = strstr(at + 1, ".entry");
+  *end = next ? next : ptx + strlen(ptx);
+  return at;
+}
+
+static void blank(char *line) {
+  while (*line != ';') *line++ = ' ';
+  *line = ' ';
+}
+
+/* A copy's size becomes that of a whole chunk: the last operand is overwritten by the one before it. */
+static void copy_all(char *line) {
+  char *end = strchr(line, ';'), *comma = end;
+  while (*comma != ',') comma--;
+  char *before = comma - 1;
+  while (*before != ',') before--;
+  const char *size = before + 1 + strspn(before + 1, " ");
+  char text[8] = {0};
+  memcpy(text, size, strspn(size, "0123456789"));
+  memset(comma + 1, ' ', (size_t)(end - comma - 1));
+  memcpy(comma + 1, text, strlen(text));
+}
+
+/* A minimum becomes its operand `which`. */
+static bool take_operand(char *line, int which) {
+  char *end = strchr(line, ';'), to[24], of[2][24];
+  if (sscanf(line, "min.s32 %23[^,], %23[^,], %23[^;]", to, of[0], of[1]) != 3) return false;
+  char text[80];
+  int length = snprintf(text, sizeof text, "mov.b32 %s, %s", to, of[which]);
+  if (length > end - line) return false;
+  memset(line, ' ', (size_t)(end - line));
+  memcpy(line, text, (size_t)length);
+  return true;
+}
+
+/* The n-th place of the kind; NULL where there is none. */
+static char *place(char *ptx, const char *kernel, kind k, int n) {
+  char *end, *at = body_of(ptx, kernel, &end);
+  for (; (at = strstr(at, kinds[k].line)) && at < end; at++) {
+    char *line = at;
+    while (line[-1] != '\n' && line[-1] != ';' && line[-1] != '{') line--;
+    while (isspace((unsigned char)*line)) line++;
+    if (k == BRANCH && *line != '@') continue;
+    if (k == ZEROS && (!strncmp(line, "cp.async.commit", 15) || strchr(line, ';')[-1] == '6'))
+      continue; /* all of 16 bytes */
+    if (n-- == 0) return line;
+  }
+  return NULL;
+}
+
+/* `variant`: which operand of a minimum. */
+static bool mutate(char *line, kind k, int variant) {
+  if (k == ZEROS)
+    copy_all(line);
+  else if (k == CLAMP)
+    return take_operand(line, variant);
+  else
+    blank(line);
+  return true;
+}
+
+/* Two words about what was noticed. */
+static const char *check_of(const outcome *o) {
+  static const char *const checks[] = {
+      "in flight", "race",     "uninitialised shared", "uninitialised", "out of bounds", "misaligned",
+      "barrier",   "deadlock", "instructions",         "warp"};
+  for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
+    if (strstr(o->report, checks[i])) return checks[i];
+  return o->report;
+}
+
+/* ---- the suite ----------------------------------------------------------------------------------------------------- */
+
+static void set_copies(int copies) {
+  simcuda_config config;
+  simcuda_get_config(&config);
+  config.copies = copies;
+  config.seed = copies == SIMCUDA_RANDOM ? 4711 : 0;
+  config.instructions = 2000000; /* of a loop that has lost its end */
+  simcuda_set_config(&config);
+}
+
+typedef struct subject {
+  ptx_case t;
+  flyi_cuda_code *code;
+  flyi_section sound;
+  flyi_hash hash;
+  outcome expected;
+} subject;
+
+/* _i: kernel * KINDS + kind. Rows are gathered, the last tiles are ragged, rows repeat where `finish` has to sum them. */
+static void open_subject(subject *s, int kernel) {
+  const flyi_cuda_code *code;
+  fly_error error;
+  backward_spec spec = {.call = {.type = kernels[kernel].type,
+                                 .dim = 56,
+                                 .heads = 2,
+                                 .kv_heads = 1,
+                                 .len_q = 150,
+                                 .len_kv = 140,
+                                 .q_rows = 1,
+                                 .kv_rows = 1},
+                        .d_lse = true};
+  if (!strcmp(kernels[kernel].kernel, "fly_backward_finish")) spec.call.kv_rows = 3;
+  ptx_init(&s->t, &spec, &window, "sm_80");
+  ck_fly_ok(flyi_kernel_cuda(s->t.kernel, kernels[kernel].backward ? FLYI_DIRECTION_BACKWARD : FLYI_DIRECTION_FORWARD,
+                             "sm_80", &code, &error),
+            error);
+  s->code = (flyi_cuda_code *)code;
+  s->sound = code->ptx, s->hash = code->hash;
+  s->expected = run(&s->t, kernels[kernel].backward);
+  ck_assert_msg(!s->expected.reported, "%s", s->expected.report);
+}
+
+static void close_subject(subject *s) {
+  s->code->ptx = s->sound, s->code->hash = s->hash;
+  ptx_free(&s->t);
+}
+
+/* The outcome of mutant n; false: there are not so many. */
+static bool run_mutant(subject *s, int kernel, kind k, int n, int variant, outcome *o) {
+  char *ptx = malloc(s->sound.size);
+  memcpy(ptx, s->sound.data, s->sound.size);
+  char *line = place(ptx, kernels[kernel].kernel, k, n);
+  bool there = line && mutate(line, k, variant);
+  if (there) {
+    s->code->ptx = (flyi_section){ptx, s->sound.size};
+    s->code->hash = flyi_hash_bytes(ptx, s->sound.size);
+    *o = run(&s->t, kernels[kernel].backward);
+    s->code->ptx = s->sound;
+  }
+  free(ptx);
+  return there;
+}
+
+/* The same mutant where scores change their sign, a way of its own in the forward kernel. */
+static bool reported_at_all(subject *s, int kernel, kind k, int n, outcome *o) {
+  fly_attention *c = &s->t.base.base.call;
+  outcome other;
+  if (k == CLAMP && !o->reported && run_mutant(s, kernel, k, n, 1, &other) && other.reported) *o = other;
+  c->scale = -0.125f;
+  if (!o->reported && !kernels[kernel].backward && run_mutant(s, kernel, k, n, 0, &other) && other.reported) *o = other;
+  c->scale = 0;
+  return o->reported;
+}
+
+START_TEST(a_mutant_is_reported) { /* _i: kernel * KINDS + kind */
+  int kernel = _i / KINDS;
+  kind k = (kind)(_i % KINDS);
+  subject s = {0};
+  for (int copies = 0; copies < (kinds[k].must_die && k <= BARRIER ? 3 : 1); copies++) {
+    set_copies(copies);
+    open_subject(&s, kernel);
+    int places = 0, alive = 0;
+    for (outcome o; run_mutant(&s, kernel, k, places, 0, &o); places++) {
+      const bool wrong = o.digest != s.expected.digest;
+      alive += !reported_at_all(&s, kernel, k, places, &o);
+      printf("mutant.%s.%s.%s %d: %s\n", kernels[kernel].kernel, fly_type_name(kernels[kernel].type), kinds[k].name,
+             places,
+             o.reported ? check_of(&o)
+             : wrong    ? "a wrong result"
+                        : "the same bits");
+    }
+    printf("mutant.%s.%s.%s: %d of %d reported\n", kernels[kernel].kernel, fly_type_name(kernels[kernel].type),
+           kinds[k].name, places - alive, places);
+    const int least = kinds[k].must_die ? places - (k == COMMIT ? kernels[kernel].idle : 0) : k == BRANCH;
+    ck_assert_msg(places - alive >= least, "%s, %s: %d of %d are reported, not %d", kernels[kernel].kernel,
+                  kinds[k].name, places - alive, places, least);
+    close_subject(&s);
+  }
+}
+END_TEST
+
+static Suite *suite(void) {
+  static char names[KERNELS * KINDS][64]; /* Check keeps the pointers */
+  Suite *suite = suite_create("ptx_mutants");
+  for (int i = 0; i < KERNELS * KINDS; i++) {
+    snprintf(names[i], sizeof names[i], "%s.%s.%s", kernels[i / KINDS].kernel, fly_type_name(kernels[i / KINDS].type),
+             kinds[i % KINDS].name);
+    TCase *mutants = tcase_create(names[i]);
+    tcase_add_loop_test(mutants, a_mutant_is_reported, i, i + 1);
+    suite_add_tcase(suite, mutants);
+  }
+  return suite;
+}
+
+FLY_TEST_MAIN(suite)
