@@ -2,6 +2,7 @@
  * by the compiled mask, until one visible and one hidden pair are seen. */
 #include "survey.h"
 
+enum { CHEAP_NODES = 64 }; /* an evaluation of more costs what the compiled mask's block does */
 enum { SEEN_HIDDEN = 1, SEEN_VISIBLE = 2, SEEN_BOTH = 3 };
 
 static fly_tile_kind kind_of(int seen) {
@@ -43,20 +44,33 @@ static uint64_t block_bits(const flyi_survey *s, const flyi_box *t, int64_t q, i
   return inside;
 }
 
-static int blocks(const flyi_survey *s, const flyi_box *t, int seen) {
-  uint64_t bits[FLYI_BLOCK];
+/* What one block shows, by its pairs. */
+static int block(const flyi_survey *s, const flyi_box *t, int64_t q, int64_t kv) {
+  uint64_t bits[FLYI_BLOCK], inside = block_bits(s, t, q, kv, bits), any = 0, all = inside;
+  for (int r = 0; r < FLYI_BLOCK && q + r <= t->q1; r++) any |= bits[r], all &= bits[r];
+  return (any ? SEEN_VISIBLE : 0) | (all != inside ? SEEN_HIDDEN : 0);
+}
+
+/* Block by block until both are seen. The nodes (scratch not NULL) may know enough of a block, which is cheaper. */
+static int blocks(const flyi_survey *s, flyi_scratch *scratch, const flyi_box *t, int seen, bool *asked) {
   for (int64_t q = t->q0; q <= t->q1; q += FLYI_BLOCK) {
     for (int64_t kv = t->kv0; kv <= t->kv1; kv += FLYI_BLOCK) {
-      uint64_t inside = block_bits(s, t, q, kv, bits), any = 0, all = inside;
-      for (int r = 0; r < FLYI_BLOCK && q + r <= t->q1; r++) any |= bits[r], all &= bits[r];
-      seen |= (any ? SEEN_VISIBLE : 0) | (all != inside ? SEEN_HIDDEN : 0);
+      flyi_box part = {q, q + FLYI_BLOCK - 1, kv, kv + FLYI_BLOCK - 1};
+      if (part.q1 > t->q1) part.q1 = t->q1;
+      if (part.kv1 > t->kv1) part.kv1 = t->kv1;
+      fly_tile_kind kind = scratch ? evaluate(s, scratch, &part) : FLY_PARTIAL;
+      seen |= kind == FLY_FULL ? SEEN_VISIBLE : kind == FLY_EMPTY ? SEEN_HIDDEN : block(s, t, q, kv);
+      *asked |= kind == FLY_PARTIAL;
       if (seen == SEEN_BOTH) return seen;
     }
   }
   return seen;
 }
 
-fly_tile_kind flyi_settle_pairs(const flyi_survey *s, const flyi_box *t) { return kind_of(blocks(s, t, 0)); }
+fly_tile_kind flyi_settle_pairs(const flyi_survey *s, const flyi_box *t) {
+  bool asked;
+  return kind_of(blocks(s, NULL, t, 0, &asked));
+}
 
 /* ---- both -------------------------------------------------------------------------------------------------------- */
 
@@ -65,10 +79,13 @@ fly_tile_kind flyi_settle(const flyi_survey *s, flyi_scratch *scratch, const fly
     scratch->undecided++;
     return FLY_PARTIAL;
   }
-  int seen = s->nodes->unknown ? 0 : witnesses(s, scratch, t);
+  bool known = !s->nodes->unknown;
+  int seen = known ? witnesses(s, scratch, t) : 0;
   if (seen == SEEN_BOTH) return FLY_PARTIAL;
-  scratch->undecided++;
-  return kind_of(blocks(s, t, seen));
+  bool asked = false;
+  seen = blocks(s, known && s->nodes->count <= CHEAP_NODES ? scratch : NULL, t, seen, &asked);
+  scratch->undecided += asked;
+  return kind_of(seen);
 }
 
 int64_t flyi_visible_pairs(const flyi_survey *s, const flyi_box *t) {
