@@ -1,6 +1,7 @@
 # Operations on block maps, and what a mask's author is told.
 flymask_test(map_ops)
 flymask_test(map_arrays)
+flymask_test(map_bits)
 flymask_test(hostile)
 if(FLYMASK_CLI)
   flymask_test(map_command LIBRARIES test_cli_files)
