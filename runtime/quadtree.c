@@ -242,6 +242,7 @@ bool flyi_band_build(flyi_band *band, flyi_scratch *scratch) {
   const flyi_survey *s = band->survey;
   walk w = {s, scratch, band->row, band->row + band->rows};
   scratch->rectangles = scratch->undecided = 0;
+  memset(scratch->step, 0, sizeof scratch->step);
   scratch->failed = false;
   int level = 0; /* of the root's children: 2^level tiles */
   while (2ll << level < s->rows || 2ll << level < s->columns) level++;

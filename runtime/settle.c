@@ -91,19 +91,39 @@ fly_tile_kind flyi_settle_pairs(const flyi_survey *s, const flyi_box *t) { retur
 
 /* ---- both -------------------------------------------------------------------------------------------------------- */
 
+/* Whether a step is worth its time: it is, until it has helped less than one tile in eight of this band. */
+static bool is_worth(const flyi_steps *step) { return step->tried < 64 || 8 * step->helped >= step->tried; }
+
+static void note(flyi_steps *step, bool helped) { step->tried++, step->helped += helped; }
+
+/* What the nodes tell of a tile, and which of its blocks they leave open. */
+static int known_of(const flyi_survey *s, flyi_scratch *scratch, const flyi_box *t, uint64_t *open) {
+  flyi_steps *corners = &scratch->step[0], *parts = &scratch->step[1], *points = &scratch->step[2];
+  int seen = 0;
+  if (is_worth(corners)) {
+    seen = witnesses(s, scratch, t, 0, CORNERS, seen);
+    note(corners, seen == SEEN_BOTH);
+  }
+  if (seen != SEEN_BOTH && is_worth(parts)) {
+    seen = known_blocks(s, scratch, t, seen, open);
+    note(parts, seen == SEEN_BOTH || __builtin_popcountll(*open) < 4);
+  }
+  if (seen != SEEN_BOTH && *open && is_worth(points)) {
+    seen = witnesses(s, scratch, t, CORNERS, WITNESSES, seen);
+    note(points, seen == SEEN_BOTH);
+  }
+  return seen;
+}
+
 fly_tile_kind flyi_settle(const flyi_survey *s, flyi_scratch *scratch, const flyi_box *t) {
   if (s->fast) {
     scratch->undecided++;
     return FLY_PARTIAL;
   }
-  int seen = 0;
+  bool known = !s->nodes->unknown && s->nodes->count <= CHEAP_NODES;
   uint64_t open = ~0ull;
-  if (!s->nodes->unknown && s->nodes->count <= CHEAP_NODES) {
-    seen = witnesses(s, scratch, t, 0, CORNERS, seen);
-    if (seen != SEEN_BOTH) seen = known_blocks(s, scratch, t, seen, &open);
-    if (seen != SEEN_BOTH && open) seen = witnesses(s, scratch, t, CORNERS, WITNESSES, seen);
-    if (seen == SEEN_BOTH || !open) return kind_of(seen);
-  }
+  int seen = known ? known_of(s, scratch, t, &open) : 0;
+  if (seen == SEEN_BOTH || !open) return kind_of(seen);
   scratch->undecided++;
   return kind_of(ask_blocks(s, t, open, seen));
 }
