@@ -115,6 +115,16 @@ flyi_interval flyi_node_value(const flyi_nodes *nodes, const flyi_node *node, co
   return node_value(nodes, node, value, box);
 }
 
+_Static_assert(sizeof(flyi_bits) == sizeof(flyi_interval), "they share an array");
+
 void flyi_nodes_evaluate(const flyi_nodes *nodes, int32_t from, int32_t to, const flyi_box *box, flyi_interval *value) {
-  for (int32_t j = from; j < to; j++) value[j] = node_value(nodes, &nodes->node[j], value, box);
+  flyi_bits *bits = (flyi_bits *)(value + nodes->count);
+  if (!nodes->bitwise) {
+    for (int32_t j = from; j < to; j++) value[j] = node_value(nodes, &nodes->node[j], value, box);
+    return;
+  }
+  for (int32_t j = from; j < to; j++) {
+    value[j] = node_value(nodes, &nodes->node[j], value, box);
+    if (nodes->bitwise[j]) value[j] = flyi_node_bits(nodes, j, value, value[j], bits);
+  }
 }

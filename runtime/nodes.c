@@ -12,6 +12,7 @@ void flyi_nodes_init(flyi_nodes *n, flyi_box domain) {
 
 void flyi_nodes_free(flyi_nodes *n) {
   free(n->node), free(n->range), free(n->depends), free(n->arg), free(n->slot), free(n->array), free(n->mip);
+  free(n->bitwise);
   *n = (flyi_nodes){0};
 }
 
@@ -134,7 +135,7 @@ int32_t flyi_nodes_array(flyi_nodes *n, flyi_pyramid *array) {
   return n->arrays++;
 }
 
-int32_t flyi_nodes_mip(flyi_nodes *n, const flyi_mip *mip) {
+int32_t flyi_nodes_mip(flyi_nodes *n, flyi_mip *mip) {
   for (int32_t i = 0; i < n->mips; i++)
     if (n->mip[i] == mip) return i;
   if (!grow(n, &n->mip, n->mips + 1, sizeof *n->mip)) return 0;
@@ -200,7 +201,8 @@ bool flyi_nodes_seal(flyi_nodes *n) {
   n->node = node, n->arg = arg, n->range = NULL, n->depends = NULL, n->slot = NULL;
   n->slots = n->capacity = n->arg_capacity = 0;
   n->constants = end[0], n->q_end = end[FLYI_ON_Q], n->kv_end = end[FLYI_ON_KV], n->count = kept;
-  return true;
+  if (!flyi_nodes_find_bits(n)) n->failed = true;
+  return !n->failed;
 }
 
 bool flyi_nodes_equal(const flyi_nodes *a, const flyi_nodes *b) {

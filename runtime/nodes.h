@@ -78,12 +78,13 @@ typedef struct flyi_nodes {
   int32_t answer;                   /* the mask */
   int32_t constants, q_end, kv_end; /* when sealed: [0, constants), [.., q_end), [.., kv_end), [.., count) */
   bool unknown;                     /* when sealed: some node is unknown */
+  uint8_t *bitwise;                 /* when sealed: the nodes whose bits others look at (bits.c); NULL: none */
   int32_t *arg;
   int32_t args, arg_capacity;
   int32_t *slot; /* a hash table of nodes, 0: free */
   int32_t slots;
   flyi_pyramid **array; /* borrowed */
-  const flyi_mip **mip;
+  flyi_mip **mip;
   int32_t arrays, mips;
   bool failed; /* memory was short: everything is void */
 } flyi_nodes;
@@ -116,7 +117,7 @@ int32_t flyi_node_load(flyi_nodes *nodes, flyi_pyramid *array, int32_t index);
 /* Inside nodes.c and simplify.c: a join as it is, and the index of an array or table. */
 int32_t flyi_node_join_pairs(flyi_nodes *nodes, int width, const int32_t *pairs, int32_t count);
 int32_t flyi_nodes_array(flyi_nodes *nodes, flyi_pyramid *array);
-int32_t flyi_nodes_mip(flyi_nodes *nodes, const flyi_mip *mip);
+int32_t flyi_nodes_mip(flyi_nodes *nodes, flyi_mip *mip);
 
 /* Drops what the answer does not need, and orders the rest. False where memory is short. */
 bool flyi_nodes_seal(flyi_nodes *nodes) FLYI_MUST_CHECK;
@@ -124,13 +125,23 @@ bool flyi_nodes_seal(flyi_nodes *nodes) FLYI_MUST_CHECK;
 bool flyi_nodes_equal(const flyi_nodes *a, const flyi_nodes *b);
 flyi_hash flyi_nodes_hash(const flyi_nodes *nodes);
 
-/* ---- evaluating (evaluate.c) ------------------------------------------------------------------------------------- */
+/* ---- evaluating (evaluate.c, bits.c) ----------------------------------------------------------------------------- */
 
 /* The value of one node over a box, from those of its operands. */
 flyi_interval flyi_node_value(const flyi_nodes *nodes, const flyi_node *node, const flyi_interval *value,
                               const flyi_box *box);
-/* value[from .. to - 1]. */
+/* value[from .. to - 1]; where nodes are bitwise, their bits stand behind, as flyi_bits value[count + from .. ]. */
 void flyi_nodes_evaluate(const flyi_nodes *nodes, int32_t from, int32_t to, const flyi_box *box, flyi_interval *value);
+/* How many values an evaluation needs room for. */
+static inline size_t flyi_nodes_room(const flyi_nodes *nodes) {
+  return (nodes->bitwise ? 2 : 1) * (size_t)nodes->count;
+}
+
+/* Finds the bitwise nodes of sealed ones, and prepares the arrays that they read. False where memory is short. */
+bool flyi_nodes_find_bits(flyi_nodes *nodes) FLYI_MUST_CHECK;
+/* Sets the bits of node j, whose interval is `known`, and returns what they make of the interval. */
+flyi_interval flyi_node_bits(const flyi_nodes *nodes, int32_t j, const flyi_interval *value, flyi_interval known,
+                             flyi_bits *bits);
 
 /* ---- decoding (decode.c) ----------------------------------------------------------------------------------------- */
 

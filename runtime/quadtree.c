@@ -14,12 +14,12 @@ bool flyi_scratch_create(flyi_scratch *s, const flyi_survey *survey, int64_t cou
   int32_t nodes = 1, kv = 0;
   for (int64_t i = 0; i < count; i++) {
     const flyi_nodes *n = survey[i].nodes;
-    if (n && n->count > nodes) nodes = n->count;
+    if (n && (int32_t)flyi_nodes_room(n) > nodes) nodes = (int32_t)flyi_nodes_room(n);
     if (n && n->kv_end - n->q_end > kv) kv = n->kv_end - n->q_end;
   }
   *s = (flyi_scratch){0};
   s->value = flyi_alloc(nodes, sizeof *s->value);
-  s->kept = flyi_alloc(2 * LEVELS * (size_t)kv, sizeof *s->kept);
+  s->kept = flyi_alloc(4 * LEVELS * (size_t)kv, sizeof *s->kept); /* two columns; values and bits */
   return s->value && s->kept;
 }
 
@@ -69,29 +69,90 @@ static void emit(flyi_scratch *s, const flyi_rectangle *r) {
   s->rectangle[s->rectangles++] = *r;
 }
 
+/* Copies what depends on kv alone between the values and what is kept of them: intervals, then bits. */
+static void copy_kept(const flyi_nodes *n, flyi_interval *value, flyi_interval *kept, bool keep) {
+  size_t count = (size_t)(n->kv_end - n->q_end), bytes = count * sizeof *kept;
+  flyi_interval *bits = value + n->count + n->q_end;
+  value += n->q_end;
+  if (bytes) memcpy(keep ? kept : value, keep ? value : kept, bytes);
+  if (bytes && n->bitwise) memcpy(keep ? kept + count : bits, keep ? bits : kept + count, bytes);
+}
+
 /* Evaluates what depends on kv alone for both columns of children, and keeps it. */
 static void keep_columns(const walk *w, int level, int64_t row, int64_t column, flyi_interval *kept[2]) {
   const flyi_nodes *n = w->survey->nodes;
   int32_t count = n->kv_end - n->q_end;
   flyi_rectangle r;
   for (int k = 0; k < 2; k++) {
-    kept[k] = w->scratch->kept + (2 * level + k) * (size_t)count;
+    kept[k] = w->scratch->kept + 2 * (2 * level + k) * (size_t)count;
     if (count == 0 || (!tiles_of(w, level, row, column + k, &r) && !tiles_of(w, level, row + 1, column + k, &r)))
       continue;
     flyi_box box = box_of(w->survey, &r);
     flyi_nodes_evaluate(n, n->q_end, n->kv_end, &box, w->scratch->value);
-    memcpy(kept[k], w->scratch->value + n->q_end, count * sizeof **kept);
+    copy_kept(n, w->scratch->value, kept[k], true);
   }
 }
 
-/* The four children of a node, of which (level, row, column) is the first: two evaluations of what depends on q
- * alone, two for kv, four for both. */
-static void refine(walk *w, int level, int64_t row, int64_t column) {
+/* ---- by rows ----------------------------------------------------------------------------------------------------- */
+
+/* Where a mask reads arrays without order by the query, nothing is known of several rows of tiles, and much of one. */
+
+/* Looks at tiles [column, column + columns) of a row, whose part that depends on q alone has been evaluated, from coarse
+ * to fine; without `emits` it only counts the evaluations that this takes. */
+static int32_t refine_row(walk *w, int32_t row, int32_t column, int32_t columns, bool emits) {
+  const flyi_survey *s = w->survey;
+  const flyi_nodes *n = s->nodes;
+  flyi_interval *value = w->scratch->value;
+  flyi_rectangle r = {row, 1, column, columns, FLY_EMPTY};
+  flyi_box box = box_of(s, &r);
+  flyi_nodes_evaluate(n, n->q_end, n->count, &box, value);
+  r.kind = flyi_verdict(n, value);
+  if (r.kind == FLY_PARTIAL && columns > 1) {
+    int32_t half = columns / 2, count = refine_row(w, row, column, half, emits);
+    return 1 + count + refine_row(w, row, column + half, columns - half, emits);
+  }
+  if (r.kind == FLY_EMPTY || !emits || w->scratch->failed) return 1;
+  if (r.kind == FLY_PARTIAL) {
+    r.kind = flyi_settle(s, w->scratch, &box);
+    flyi_nodes_evaluate(n, n->constants, n->q_end, &box, value); /* settling is about parts of the tile */
+  }
+  if (r.kind != FLY_EMPTY) emit(w->scratch, &r);
+  return 1;
+}
+
+static void begin_row(const walk *w, int32_t row) {
+  const flyi_nodes *n = w->survey->nodes;
+  flyi_box box = box_of(w->survey, &(flyi_rectangle){row, 1, 0, 1, FLY_EMPTY});
+  flyi_nodes_evaluate(n, n->constants, n->q_end, &box, w->scratch->value);
+}
+
+/* Whether a row in the middle is much cheaper by itself than as a part of squares, which all turn out partial. */
+static bool rows_are_cheap(walk *w, const flyi_rectangle *r) {
+  int32_t row = r->row + r->rows / 2;
+  begin_row(w, row);
+  return refine_row(w, row, r->column, r->columns, false) < r->columns / 4;
+}
+
+static void refine_rows(walk *w, const flyi_rectangle *r) {
+  for (int32_t row = r->row; row < r->row + r->rows && !w->scratch->failed; row++) {
+    begin_row(w, row);
+    refine_row(w, row, r->column, r->columns, true);
+  }
+}
+
+/* ---- by squares -------------------------------------------------------------------------------------------------- */
+
+/* So many levels of squares without a decision, and a row is tried. */
+enum { VAIN_LEVELS = 5, LEAST_LEVEL = 3 };
+
+/* Evaluates the four children of a node, of which (level, row, column) is the first: two evaluations of what depends on q
+ * alone, two for kv, four for both. Returns whether all are partial. */
+static bool look_at_children(walk *w, int level, int64_t row, int64_t column, flyi_rectangle child[4]) {
   const flyi_survey *s = w->survey;
   const flyi_nodes *n = s->nodes;
   flyi_scratch *scratch = w->scratch;
   flyi_interval *kept[2];
-  flyi_rectangle child[4];
+  bool vain = true;
   keep_columns(w, level, row, column, kept);
   for (int i = 0; i < 4; i++) {
     child[i].kind = FLY_EMPTY;
@@ -101,22 +162,35 @@ static void refine(walk *w, int level, int64_t row, int64_t column) {
     }
     flyi_box box = box_of(s, &child[i]);
     if (i % 2 == 0) flyi_nodes_evaluate(n, n->constants, n->q_end, &box, scratch->value);
-    if (n->kv_end > n->q_end) memcpy(scratch->value + n->q_end, kept[i % 2], (n->kv_end - n->q_end) * sizeof **kept);
+    copy_kept(n, scratch->value, kept[i % 2], false);
     flyi_nodes_evaluate(n, n->kv_end, n->count, &box, scratch->value);
     child[i].kind = flyi_verdict(n, scratch->value);
+    vain &= child[i].kind == FLY_PARTIAL;
   }
-  for (int i = 0; i < 4 && !scratch->failed; i++) {
+  return vain;
+}
+
+/* `vain`: of the levels above, how many had partial children alone; -1: rows have been tried. */
+static void refine(walk *w, int level, int64_t row, int64_t column, int vain) {
+  flyi_rectangle child[4];
+  bool all = look_at_children(w, level, row, column, child);
+  if (vain >= 0) vain = all ? vain + 1 : 0;
+  for (int i = 0; i < 4 && !w->scratch->failed; i++) {
     flyi_rectangle *r = &child[i];
     if (r->kind == FLY_EMPTY) continue;
     if (r->kind == FLY_PARTIAL && level > 0) {
-      refine(w, level - 1, 2 * (row + i / 2), 2 * (column + i % 2));
+      bool tried = vain >= VAIN_LEVELS && level >= LEAST_LEVEL;
+      if (tried && rows_are_cheap(w, r))
+        refine_rows(w, r);
+      else
+        refine(w, level - 1, 2 * (row + i / 2), 2 * (column + i % 2), tried ? -1 : vain);
       continue;
     }
     if (r->kind == FLY_PARTIAL) {
-      flyi_box box = box_of(s, r);
-      r->kind = flyi_settle(s, scratch, &box);
+      flyi_box box = box_of(w->survey, r);
+      r->kind = flyi_settle(w->survey, w->scratch, &box);
     }
-    if (r->kind != FLY_EMPTY) emit(scratch, r);
+    if (r->kind != FLY_EMPTY) emit(w->scratch, r);
   }
 }
 
@@ -168,11 +242,12 @@ bool flyi_band_build(flyi_band *band, flyi_scratch *scratch) {
   const flyi_survey *s = band->survey;
   walk w = {s, scratch, band->row, band->row + band->rows};
   scratch->rectangles = scratch->undecided = 0;
+  memset(scratch->step, 0, sizeof scratch->step);
   scratch->failed = false;
   int level = 0; /* of the root's children: 2^level tiles */
   while (2ll << level < s->rows || 2ll << level < s->columns) level++;
   flyi_nodes_evaluate(s->nodes, 0, s->nodes->constants, &s->nodes->domain, scratch->value);
-  refine(&w, level, 0, 0);
+  refine(&w, level, 0, 0, 0);
   band->undecided = scratch->undecided;
   return !scratch->failed && make_runs(band, scratch);
 }

@@ -71,7 +71,7 @@ static flyi_found run(search *s, int64_t *budget, int64_t *q, int64_t *kv) {
 flyi_found flyi_find_pair(const flyi_nodes *nodes, flyi_tile_fn *tile, const flyi_mask_args *args, int32_t b, int32_t h,
                           int64_t *budget, int64_t *q, int64_t *kv) {
   search *s = flyi_alloc(1, sizeof *s);
-  flyi_interval *value = flyi_alloc(nodes->count, sizeof *value);
+  flyi_interval *value = flyi_alloc(flyi_nodes_room(nodes), sizeof *value);
   flyi_found found = FLYI_FOUND_ERROR;
   if (s && value) {
     *s = (search){.nodes = nodes, .tile = tile, .args = args, .b = b, .h = h, .value = value, .count = 1};

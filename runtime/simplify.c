@@ -1,6 +1,8 @@
 /* simplify.c: the rules by which nodes are made. Each replaces an expression by one with the same value everywhere
  * in the domain, which is faster to evaluate over a tile, or more precise: intervals forget that two operands move
  * together, one node does not. */
+#include <math.h>
+
 #include "nodes.h"
 
 static const flyi_node *at(const flyi_nodes *n, int32_t a) { return &n->node[a]; }
@@ -149,6 +151,12 @@ static int32_t rounding(flyi_nodes *n, flyi_node_op op, int width, int32_t a, in
     x = a, c = at(n, at(n, b)->b)->k;
   if (op == FLYI_NODE_MUL && at(n, a)->op == FLYI_NODE_SDIV && is_constant(n, b) && at(n, a)->b == b)
     x = at(n, a)->a, c = at(n, b)->k;
+  if ((op == FLYI_NODE_MUL || op == FLYI_NODE_SHL) && at(n, a)->op == FLYI_NODE_ASHR && is_constant(n, b) &&
+      is_constant(n, at(n, a)->b) && not_negative(n, at(n, a)->a)) { /* shifts, for powers of two */
+    int64_t down = at(n, at(n, a)->b)->k, up = at(n, b)->k;
+    if (down > 0 && down < 62 && (op == FLYI_NODE_SHL ? up == down : up == 1ll << down))
+      x = at(n, a)->a, c = 1ll << down;
+  }
   if (c == 0 || c == INT64_MIN) return 0;
   if (c < 0) c = -c;
   if (!flyi_fits(width, flyi_round_down(n->range[x], c))) return 0;
@@ -167,6 +175,8 @@ int32_t flyi_node_binary(flyi_nodes *n, flyi_node_op op, int width, int32_t a, i
   if ((node = affine_result(n, op, width, a, b))) return node;
   if (op == FLYI_NODE_SDIV && not_negative(n, a) && is_constant(n, b) && power_of_two(at(n, b)->k))
     op = FLYI_NODE_ASHR, b = flyi_node_constant(n, width, __builtin_ctzll((uint64_t)at(n, b)->k));
+  if (op == FLYI_NODE_SUB && at(n, b)->op == FLYI_NODE_ROUND && at(n, b)->a == a) /* x - (x - x % k) */
+    return flyi_node_binary(n, FLYI_NODE_SREM, width, a, flyi_node_constant(n, width, at(n, b)->k));
   if ((node = rounding(n, op, width, a, b))) return node;
   return n->failed ? 0 : flyi_node_intern(n, make(op, width, a, b, 0));
 }
@@ -358,13 +368,27 @@ static bool split_index(flyi_nodes *n, const flyi_pyramid *array, int32_t index,
   return rows_within(n, array, *u, c);
 }
 
+/* How far a node goes for one step of the query or key that it depends on, in powers of two; 0 where it depends on both. */
+static double pace(const flyi_nodes *n, int32_t a) {
+  bool by_q = n->depends[a] == FLYI_ON_Q;
+  double span = (double)n->range[a].hi - (double)n->range[a].lo + 1;
+  int64_t positions = by_q ? n->domain.q1 - n->domain.q0 + 1 : n->domain.kv1 - n->domain.kv0 + 1;
+  return n->depends[a] == FLYI_ON_Q || n->depends[a] == FLYI_ON_KV ? log2(span / (double)positions) : 0;
+}
+
+/* The shape of the boxes of a table that square tiles read, as a mip's aspect. */
+static int aspect_of(const flyi_nodes *n, int32_t u, int32_t v) {
+  double aspect = rint(pace(n, u) - pace(n, v));
+  return aspect > 12 ? 12 : aspect < -12 ? -12 : (int)aspect;
+}
+
 int32_t flyi_node_load(flyi_nodes *n, flyi_pyramid *array, int32_t index) {
   int32_t u, v;
   int64_t columns;
   if (n->failed) return 0;
   int width = 8 * array->bytes;
   if (split_index(n, array, index, &u, &v, &columns)) {
-    const flyi_mip *mip = flyi_pyramid_mip(array, columns);
+    flyi_mip *mip = flyi_pyramid_mip(array, columns, aspect_of(n, u, v));
     if (!mip) return n->failed = true, 0;
     return flyi_node_intern(n, make(FLYI_NODE_LOAD_BOX, width, u, v, flyi_nodes_mip(n, mip)));
   }

@@ -23,6 +23,11 @@ typedef struct flyi_rectangle {
   fly_tile_kind kind;
 } flyi_rectangle;
 
+/* How often a step of settling was tried, and helped. */
+typedef struct flyi_steps {
+  int64_t tried, helped;
+} flyi_steps;
+
 /* What a worker needs. */
 typedef struct flyi_scratch {
   flyi_interval *value; /* of all nodes */
@@ -30,7 +35,8 @@ typedef struct flyi_scratch {
   flyi_rectangle *rectangle;
   int64_t rectangles, capacity;
   int64_t undecided;
-  bool failed; /* memory was short */
+  flyi_steps step[3]; /* of settle.c, in this band: what is skipped does not depend on the number of threads */
+  bool failed;        /* memory was short */
 } flyi_scratch;
 
 /* Room for nodes of any of the surveys. */

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "command.h"
+#include "runtime/runtime.h"
 #include "support.h"
 
 static fly_error error;
@@ -220,6 +221,26 @@ START_TEST(errors_are_those_of_compiling_binding_and_mapping) {
 }
 END_TEST
 
+START_TEST(running_out_of_memory_is_an_error) {
+  fly_geometry g = {FLY_INIT(fly_geometry), .batch = 1, .heads = 1, .len_q = 70, .len_kv = 70};
+  static const char source[] =
+      "#include <flymask/mask.h>\nbool mask(int b, int h, int q, int kv) {\n"
+      "  static const int t[2] = {1, 2};\n  return q >= kv && t[q / 64] > 0 && q / (kv - 9) < 7;\n}\n";
+  fly_findings findings;
+  fly_status status = FLY_ERROR_MEMORY;
+  int failures = 0;
+  for (long n = 1; status != FLY_OK; n += n / 4 + 1, failures++) {
+    flyi_fail_allocation(n);
+    status = fly_mask_check(source, "memory.c", NULL, NULL, 0, &g, &findings, &error);
+    flyi_fail_allocation(0);
+    ck_assert(status == FLY_OK || (status == FLY_ERROR_MEMORY && findings.count == 0));
+    if (status == FLY_OK) ck_assert_int_gt(findings.count, 1);
+    fly_findings_free(&findings);
+  }
+  ck_assert_int_gt(failures, 15);
+}
+END_TEST
+
 /* ---- the library ------------------------------------------------------------------------------------------------- */
 
 /* The examples of masks/README.md, as the script that draws its pictures lists them. One example's data hides all keys
@@ -260,6 +281,7 @@ static Suite *suite(void) {
   tcase_add_test(c, each_kind_is_found_where_it_is_and_nowhere_else);
   tcase_add_test(c, a_finding_names_the_batch_entry_and_head_that_shows_it);
   tcase_add_test(c, errors_are_those_of_compiling_binding_and_mapping);
+  tcase_add_test(c, running_out_of_memory_is_an_error);
   tcase_add_test(c, the_masks_of_the_library_with_their_examples_are_not_blamed);
   suite_add_tcase(s, c);
   return s;

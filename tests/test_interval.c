@@ -252,15 +252,17 @@ START_TEST(ranges_of_an_array_are_exact) {
     for (int64_t i = 0; i < count * bytes; i++)
       data[i] = round % 3 && test_range(&random, 0, 40) ? 0 : (char)test_next(&random);
     flyi_pyramid *p = flyi_pyramid_create(data, bytes, count);
-    ck_assert(p && flyi_pyramid_ranges(p));
+    ck_assert(p && flyi_pyramid_ranges(p) && flyi_pyramid_prepare_bits(p));
     for (int k = 0; k < 300; k++) {
       int64_t lo = test_range(&random, 0, count - 1),
               hi = test_range(&random, lo, k % 2 ? count - 1 : lo + (count - 1 - lo) / 9);
       int64_t least = INT64_MAX, most = INT64_MIN;
+      uint64_t all = ~0ull, any = 0;
       if (k % 5 == 0) lo &= ~63ll; /* where blocks begin and end */
       if (k % 5 == 1 && (hi & ~63ll) >= lo) hi &= ~63ll;
       for (int64_t i = lo; i <= hi; i++) {
         int64_t x = element(data, bytes, i);
+        all &= (uint64_t)x, any |= (uint64_t)x;
         if (x < least) least = x;
         if (x > most) most = x;
       }
@@ -268,7 +270,9 @@ START_TEST(ranges_of_an_array_are_exact) {
         lo = -test_range(&random, 0, 1000000); /* indices that do not exist count for nothing */
       if (hi == count - 1 && k % 3 == 0) hi += test_range(&random, 0, 1000000);
       flyi_interval r = flyi_pyramid_range(p, (flyi_interval){lo, hi});
+      flyi_bits bits = flyi_pyramid_bits(p, (flyi_interval){lo, hi});
       expect(r.lo == least && r.hi == most, "[%d, %d] of %d elements", (int)lo, (int)hi, (int)count);
+      expect(bits.one == all && (bits.one | bits.open) == any, "bits of [%d, %d]", (int)lo, (int)hi);
     }
     flyi_pyramid_free(p);
     guard_free(data);
@@ -284,32 +288,39 @@ START_TEST(boxes_of_a_table_hold_their_elements_and_aligned_ones_are_exact) {
     char *data = guard_alloc((size_t)(count * bytes), 8, 0);
     for (int64_t i = 0; i < count * bytes; i++) data[i] = (char)test_next(&random);
     flyi_pyramid *p = flyi_pyramid_create(data, bytes, count);
-    const flyi_mip *mip = flyi_pyramid_mip(p, columns);
+    int aspect = (int)test_range(&random, -4, 4); /* cells of level 1 on: 2^(level + a) x 2^(level + b) */
+    int a = aspect > 0 ? aspect - 1 : aspect ? -1 : 0, b = aspect < 0 ? -aspect - 1 : aspect ? -1 : 0;
+    flyi_mip *mip = flyi_pyramid_mip(p, columns, aspect);
     ck_assert_ptr_nonnull(mip);
-    ck_assert_ptr_eq(flyi_pyramid_mip(p, columns), mip);
+    ck_assert_ptr_eq(flyi_pyramid_mip(p, columns, aspect), mip);
+    ck_assert(flyi_mip_prepare_bits(mip));
     for (int k = 0; k < 300; k++) {
       int level = (int)test_range(&random, 0, 6);
       bool aligned = k % 2;
       int64_t u0 = test_range(&random, 0, rows - 1), v0 = test_range(&random, 0, columns - 1), u1, v1;
       if (aligned) {
-        u0 = u0 >> level << level, v0 = v0 >> level << level;
-        u1 = u0 + (1 << level) - 1, v1 = v0 + (1 << level) - 1;
+        int tall = level ? level + a : 0, wide = level ? level + b : 0;
+        u0 = u0 >> tall << tall, v0 = v0 >> wide << wide;
+        u1 = u0 + (1 << tall) - 1, v1 = v0 + (1 << wide) - 1;
         if (u1 > rows - 1) u1 = rows - 1;
         if (v1 > columns - 1) v1 = columns - 1;
       } else {
         u1 = test_range(&random, u0, rows - 1), v1 = test_range(&random, v0, columns - 1);
       }
       int64_t least = INT64_MAX, most = INT64_MIN;
+      uint64_t all = ~0ull, any = 0;
       for (int64_t u = u0; u <= u1; u++)
         for (int64_t v = v0; v <= v1; v++) {
           int64_t x = element(data, bytes, u * columns + v);
+          all &= (uint64_t)x, any |= (uint64_t)x;
           if (x < least) least = x;
           if (x > most) most = x;
         }
       flyi_interval r = flyi_mip_range(mip, (flyi_interval){u0, u1}, (flyi_interval){v0, v1});
-      bool exact = r.lo == least && r.hi == most;
-      expect(aligned ? exact : r.lo <= least && r.hi >= most, "[%d, %d] x [%d, %d]", (int)u0, (int)u1, (int)v0,
-             (int)v1);
+      flyi_bits bits = flyi_mip_bits(mip, (flyi_interval){u0, u1}, (flyi_interval){v0, v1});
+      bool exact = r.lo == least && r.hi == most && bits.one == all && (bits.one | bits.open) == any;
+      bool sound = r.lo <= least && r.hi >= most && !(bits.one & ~all) && !(any & ~(bits.one | bits.open));
+      expect(aligned ? exact : sound, "[%d, %d] x [%d, %d], aspect %d", (int)u0, (int)u1, (int)v0, (int)v1, aspect);
     }
     flyi_pyramid_free(p);
     guard_free(data);

@@ -151,7 +151,7 @@ START_TEST(random_masks_compile_to_what_they_say_and_so_do_their_maps) {
     fly_mask_release(&f.mask);
     unlink(f.path), unlink(f.object);
   }
-  printf("%ld masks, %ld pairs, %ld tiles\n", f.masks, f.pairs, f.tiles);
+  printf("0 wrong in %ld (mask, tile) pairs of %ld random masks; %ld answers of theirs\n", f.tiles, f.masks, f.pairs);
   ck_assert_int_ge(f.masks, MASKS);
   ck_assert_int_ge(f.tiles, MASKS * 100);
   ck_assert_int_ge(f.pairs, MASKS * 10000);

@@ -349,7 +349,8 @@ static void expect_refused(fly_status status, fly_map *out, const char *message)
 
 START_TEST(what_does_not_fit_is_an_error_and_never_zeros) {
   fly_geometry g = map_square(1, 2, 100), other = map_square(1, 2, 101);
-  fly_map *a = map_build(bind(0), &g, 32), *b = map_build(bind(0), &other, 32), *c = map_build(bind(0), &g, 16), *out;
+  fly_bound *bound = bind(0);
+  fly_map *a = map_build(bound, &g, 32), *b = map_build(bound, &other, 32), *c = map_build(bound, &g, 16), *out;
   fly_status status;
 #define REFUSED(call, message) out = a, status = call, expect_refused(status, out, message)
   REFUSED(fly_map_combine(FLY_AND, a, b, &out, &error), "100, 100 and 101, 101");
@@ -370,23 +371,23 @@ START_TEST(what_does_not_fit_is_an_error_and_never_zeros) {
   REFUSED(fly_map_bind(a, NULL, &out, &error), "NULL");
   REFUSED(fly_map_from_bitmap(NULL, NULL, NULL, &out, &error), "NULL");
   int64_t shape[] = {5, 7, 3};
+  static const int32_t zeros[5 * 7 * 3];
   fly_buffer *buffer[3];
-  ck_fly_ok(fly_buffer_create(FLY_BOOL, 2, shape,
-                              "\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1", &buffer[0],
-                              &error),
-            error);
-  ck_fly_ok(fly_buffer_create(FLY_BOOL, 3, shape, calloc(105, 1), &buffer[1], &error), error);
-  ck_fly_ok(fly_buffer_create(FLY_I32, 2, shape, calloc(105, 1), &buffer[2], &error), error);
+  ck_fly_ok(fly_buffer_create(FLY_BOOL, 2, shape, zeros, &buffer[0], &error), error);
+  ck_fly_ok(fly_buffer_create(FLY_BOOL, 3, shape, zeros, &buffer[1], &error), error);
+  ck_fly_ok(fly_buffer_create(FLY_I32, 2, shape, zeros, &buffer[2], &error), error);
   REFUSED(fly_map_from_bitmap(buffer[0], &g, NULL, &out, &error), "5 x 7, and the lengths are 100, 100");
   REFUSED(fly_map_from_bitmap(buffer[1], NULL, NULL, &out, &error), "rank 3");
   REFUSED(fly_map_from_bitmap(buffer[2], NULL, NULL, &out, &error), "i32");
   int32_t cu[] = {0, 5};
   fly_geometry ragged = {FLY_INIT(fly_geometry), .batch = 1, .heads = 1, .cu_seqlens_q = cu, .cu_seqlens_kv = cu};
-  fly_map *packed = map_build(bind(0), &ragged, 32);
+  fly_map *packed = map_build(bound, &ragged, 32);
   REFUSED(fly_map_crop(packed, 1, 1, &out, &error), "cu_seqlens");
   REFUSED(fly_map_from_bitmap(buffer[0], &ragged, NULL, &out, &error), "cu_seqlens");
   ck_assert_int_eq(fly_map_combine(FLY_NOT, a, NULL, NULL, &error), FLY_ERROR_ARGUMENT);
   ck_assert(!fly_map_equal(a, b) && !fly_map_equal(a, c) && !fly_map_equal(a, NULL) && fly_map_equal(a, a));
+  for (int i = 0; i < 3; i++) fly_buffer_release(&buffer[i]);
+  fly_map_release(&a), fly_map_release(&b), fly_map_release(&c), fly_map_release(&packed), fly_bound_release(&bound);
 }
 END_TEST
 
@@ -409,8 +410,9 @@ START_TEST(operations_report_every_allocation_that_fails) {
   fly_bound *bound = bind(2);
   fly_map *a = map_build(bound, &g, 32), *b = map_build(bound, &g, 32), *out;
   int64_t shape[] = {150, 150};
+  static const uint8_t zeros[150 * 150];
   fly_buffer *buffer;
-  ck_fly_ok(fly_buffer_create(FLY_BOOL, 2, shape, calloc(150, 150), &buffer, &error), error);
+  ck_fly_ok(fly_buffer_create(FLY_BOOL, 2, shape, zeros, &buffer, &error), error);
   for (int what = 0; what < 5; what++) {
     fly_status status = FLY_ERROR_MEMORY;
     for (long n = 1; status != FLY_OK; n++) {

@@ -65,7 +65,7 @@ static decoded decode(const program_case *c, const fly_geometry *g, int b, int h
   fly_error error;
   ck_fly_ok(flyi_program_parse(c->mask.image.program, &c->mask.image, &d.program, &error), error);
   ck_fly_ok(flyi_decode(&d.program, &c->bound, g, b, h, &d.arrays, &d.nodes, &error), error);
-  d.value = calloc((size_t)d.nodes.count, sizeof *d.value);
+  d.value = calloc(flyi_nodes_room(&d.nodes), sizeof *d.value);
   return d;
 }
 
