@@ -159,8 +159,7 @@ fly_status section_picture(const compare_options *options, const tensors *t, pag
   char caption[256];
   snprintf(caption, sizeof caption,
            "Attention weights of head 0 on the first %d tokens, budget of %d keys touched. Colours: the weight, "
-           "logarithmic, "
-           "1e-4 and less to 1. Grey: masked",
+           "logarithmic, 1e-4 and less to 1. Grey: masked",
            s.n, BUDGET);
   chart c = {.name = "picture",
              .caption = caption,
