@@ -180,7 +180,7 @@ fly_status graph_random(int64_t n, int64_t edges, uint64_t seed, graph *out, fly
 
 /* ---- tables (compare_table.c) ------------------------------------------------------------------------------------ */
 
-/* kind: 't' text, 'i' integer, 'r' real. unit may be NULL; digits: of a real in the page. */
+/* kind: 't' text, 'i' integer, 'r' real. title NULL: not in the page; unit may be NULL; digits: of a real in the page. */
 typedef struct column {
   const char *name, *title, *unit;
   char kind;
@@ -238,7 +238,7 @@ typedef struct chart_panel {
   const char *title, *x, *y; /* labels with units */
   const char *key;           /* where gnuplot puts it; NULL: top left */
   bool log_x, log_y;
-  bool kilo;                 /* x in multiples of 1,024 */
+  bool kilo;        /* x in multiples of 1,024 */
   double low, high; /* of y, or of the colours; equal: chosen */
   const series *lines;
   const bar *bars;

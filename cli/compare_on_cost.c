@@ -135,7 +135,6 @@ static void scale_tokens(const compare_options *options, const figures *f, chart
   if (most > 5 * least) return;
   panel->log_y = false;
   panel->low = 0, panel->high = 1.1 * most;
-  panel->key = "bottom left";
 }
 
 static fly_status draw(const compare_options *options, figures *f, int64_t heads, int64_t dim, page *p,
@@ -169,6 +168,7 @@ static fly_status draw(const compare_options *options, figures *f, int64_t heads
                            .count = count},
                           {.kind = PANEL_LINES_XY,
                            .title = "backward",
+                           .key = "off",
                            .x = "tokens (ki: 1,024)",
                            .y = "ms",
                            .log_x = true,
@@ -178,6 +178,7 @@ static fly_status draw(const compare_options *options, figures *f, int64_t heads
                            .count = count},
                           {.kind = PANEL_LINES_XY,
                            .title = "forward and backward, a token",
+                           .key = "off",
                            .x = "tokens (ki: 1,024)",
                            .y = "ns a token and head",
                            .log_x = true,
@@ -196,9 +197,9 @@ static void tell_ratio(const compare_options *options, const figures *f, int a, 
   for (int i = options->length_count - 1; i >= 0; i--) {
     if (!options->methods[a] || !options->methods[b] || !isfinite(f->forward[a][i]) || !isfinite(f->forward[b][i]))
       continue;
-    page_text(p, "At %s tokens %s takes %.2f times as long forward as %s, and %.2f times backward.",
-              grouped(options->lengths[i]), method_name((method_kind)a), f->forward[a][i] / f->forward[b][i],
-              method_name((method_kind)b), f->backward[a][i] / f->backward[b][i]);
+    fprintf(p->html, "<li>%s takes %.2f times as long forward as %s at %s tokens, and %.2f times backward.</li>\n",
+            method_name((method_kind)a), f->forward[a][i] / f->forward[b][i], method_name((method_kind)b),
+            grouped(options->lengths[i]), f->backward[a][i] / f->backward[b][i]);
     return;
   }
 }
@@ -215,8 +216,8 @@ static void tell_growth(const compare_options *options, const figures *f, page *
       most = fmax(most, f->token[m][i]);
     }
     if (from < to)
-      page_text(p, "%s from %s to %s tokens: %.0f to %.0f ns a token and head, %.0f %% apart.",
-                method_name((method_kind)m), grouped(from), grouped(to), least, most, 100 * (most / least - 1));
+      fprintf(p->html, "<li>%s from %s to %s tokens: %.0f to %.0f ns a token and head, %.0f %% apart.</li>\n",
+              method_name((method_kind)m), grouped(from), grouped(to), least, most, 100 * (most / least - 1));
   }
 }
 
@@ -237,17 +238,20 @@ fly_status section_cost(const compare_options *given, const tensors *t, page *p,
               "query (SA + SWA share it). Times are the least of calls in turn, since other work on the machine only "
               "adds (%s). MoBA's include its gate and the grouping of queries, forward; SA's permutation and every "
               "block map are set-up, once for a layer and step. A visible pair counts 2 (D + DV) flops forward and 6 D "
-              "+ 4 DV backward. Full attention is left out where a call takes more than %.0g flops.",
+              "+ 4 DV backward. Full attention is left out where a call takes more than %.0f GFLOP.",
               (long long)heads, heads == 1 ? "" : "s", (long long)t->q.shape[3], options->cost_width,
-              options->threads == 1 ? "of one thread, on the processor's clock" : "from call to return", flops_most);
+              options->threads == 1 ? "of one thread, on the processor's clock" : "from call to return",
+              flops_most * 1e-9);
     status = draw(options, f, heads, t->q.shape[3], p, error);
   }
   if (status == FLY_OK) {
+    fputs("<ul>\n", p->html);
     tell_ratio(options, f, METHOD_FULL, METHOD_SWA, p);
     tell_ratio(options, f, METHOD_SA, METHOD_SWA, p);
     tell_ratio(options, f, METHOD_BOTH, METHOD_SWA, p);
     tell_ratio(options, f, METHOD_MOBA, METHOD_SWA, p);
     tell_growth(options, f, p);
+    fputs("</ul>\n", p->html);
     status = page_table(p, &rows, true, error);
   }
   table_free(&rows);
