@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Prints the README's tables of figures on this machine: kernels against the peak measured in the same run, maps, compilation.
-# Usage: bench/figures.sh [kernels|maps|compile]...   (default: all; about 3 minutes on one core)
+# Usage: bench/figures.sh [kernels|maps|compile|linear]...   (default: the first three; about 3 minutes on one core)
+# linear takes 2 minutes and 4 GiB, and leaves its chart in docs/linear.png.
 set -eu
 cd "$(dirname "$0")/.."
 flymask=${FLYMASK:-build/flymask}
@@ -63,10 +64,22 @@ compile() {
   done
 }
 
+linear() { # one head, budget 256: SA and a sliding window by length
+  local report
+  report=$(mktemp -d)
+  trap 'rm -r "$report"' RETURN
+  "$flymask" compare --sections cost --methods swa,sa --random 1,1,1024,64 --threads 1 \
+    --lengths 8192,16384,32768,65536,131072,262144,524288,1048576 -o "$report" >&2
+  cp "$report/cost.png" docs/linear.png
+  echo '| method |   tokens | forward ms | backward ms | ns a token |'
+  echo '|--------|---------:|-----------:|------------:|-----------:|'
+  awk -F, 'NR > 1 { printf "| %-6s | %8d | %10.2f | %11.2f | %10.0f |\n", $1, $3, $11, $12, $15 }' "$report/cost.csv"
+}
+
 [ $# -gt 0 ] || set -- kernels maps compile
 for table in "$@"; do
   case $table in
-  kernels | maps | compile) "$table" && echo ;;
-  *) sed -n '2,3s/^# \?//p' "$0" >&2 && exit 2 ;;
+  kernels | maps | compile | linear) "$table" && echo ;;
+  *) sed -n '2,4s/^# \?//p' "$0" >&2 && exit 2 ;;
   esac
 done

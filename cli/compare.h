@@ -54,6 +54,8 @@ fly_status inputs_read(const compare_options *options, tensors *out, fly_error *
 /* Random ones, with gradients if wanted. */
 fly_status inputs_draw(int64_t batch, int64_t heads, int64_t length, int64_t dim, int64_t value_dim, bool backward,
                        tensors *out, fly_error *error);
+/* Zeros, in huge pages where they are many: rows are gathered from all over them. Freed with free(). */
+void *compare_alloc(size_t bytes);
 fly_status tensor_create(int64_t batch, int64_t heads, int64_t length, int64_t dim, fly_tensor *out, fly_error *error);
 void tensors_free(tensors *t);
 
@@ -103,6 +105,13 @@ fly_status attempt_create(const method *m, const tensors *t, uint64_t seed, cons
 void attempt_free(attempt *a);
 fly_status attempt_forward(attempt *a, fly_error *error); /* MoBA: its gate and grouping included */
 fly_status attempt_backward(attempt *a, fly_error *error);
+/* Bytes of workspace that forward and backward would like, and the workspace; gated sums have the library's. */
+fly_status attempt_workspace_size(const attempt *a, size_t *bytes, fly_error *error);
+void attempt_set_workspace(attempt *a, void *workspace, size_t bytes);
+/* The options for what is timed: one thread, unless others are asked for. */
+compare_options compare_timed(const compare_options *options);
+/* One thread's time is the processor's, which other work on the machine disturbs less; else the clock's. */
+double compare_clock_ms(const compare_options *timed);
 /* A mask in the source tree's or the installed masks/. */
 fly_status compare_mask(const char *name, const fly_arg *bake, int count, const char *target, fly_mask **out,
                         fly_error *error);
@@ -171,7 +180,7 @@ fly_status graph_random(int64_t n, int64_t edges, uint64_t seed, graph *out, fly
 
 /* ---- tables (compare_table.c) ------------------------------------------------------------------------------------ */
 
-/* kind: 't' text, 'i' integer, 'r' real. unit may be NULL; digits: of a real in the page. */
+/* kind: 't' text, 'i' integer, 'r' real. title NULL: not in the page; unit may be NULL; digits: of a real in the page. */
 typedef struct column {
   const char *name, *title, *unit;
   char kind;
@@ -229,6 +238,7 @@ typedef struct chart_panel {
   const char *title, *x, *y; /* labels with units */
   const char *key;           /* where gnuplot puts it; NULL: top left */
   bool log_x, log_y;
+  bool kilo;        /* x in multiples of 1,024 */
   double low, high; /* of y, or of the colours; equal: chosen */
   const series *lines;
   const bar *bars;

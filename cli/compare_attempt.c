@@ -2,6 +2,7 @@
  * are ready to run, and counts of what they do. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "compare.h"
 
@@ -159,6 +160,30 @@ void attempt_free(attempt *a) {
   *a = (attempt){0};
 }
 
+/* ---- workspace --------------------------------------------------------------------------------------------------- */
+
+fly_status attempt_workspace_size(const attempt *a, size_t *bytes, fly_error *error) {
+  const fly_attention *call = &a->calls[0];
+  size_t forward = 0, backward = 0;
+  fly_status status = FLY_OK;
+  *bytes = 0;
+  if (a->method.kind == METHOD_BOTH) return FLY_OK;
+  if (a->method.kind == METHOD_MOBA) {
+    status = fly_selection_workspace(a->selection, call, &forward, error);
+    if (status == FLY_OK) status = fly_selection_backward_workspace(a->selection, call, &backward, error);
+  } else {
+    status = fly_attention_workspace(call, &forward, error);
+    if (status == FLY_OK) status = fly_attention_backward_workspace(call, &backward, error);
+  }
+  *bytes = forward > backward ? forward : backward;
+  return status;
+}
+
+void attempt_set_workspace(attempt *a, void *workspace, size_t bytes) {
+  a->calls[0].workspace = workspace;
+  a->calls[0].workspace_size = bytes;
+}
+
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
 fly_status attempt_forward(attempt *a, fly_error *error) {
@@ -181,4 +206,17 @@ fly_status attempt_backward(attempt *a, fly_error *error) {
   if (a->method.kind == METHOD_BOTH) return fly_gated_backward(&a->gated, error);
   if (a->method.kind == METHOD_MOBA) return fly_selection_backward(a->selection, &a->calls[0], error);
   return fly_attention_backward(&a->calls[0], error);
+}
+
+compare_options compare_timed(const compare_options *options) {
+  compare_options timed = *options;
+  if (timed.threads == 0) timed.threads = 1;
+  return timed;
+}
+
+double compare_clock_ms(const compare_options *timed) {
+  struct timespec now;
+  if (timed->threads != 1) return now_ms();
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }

@@ -116,6 +116,7 @@ static void write_panel(const chart *c, int i, FILE *out) {
           "\"%s\"\n",
           p->title, p->x ? p->x : "", p->y ? p->y : "");
   fprintf(out, "set key %s\n", p->key ? p->key : "top left");
+  fprintf(out, "set format x '%s'\n", p->kilo ? "%.0b%B" : "% h");
   if (p->log_x) fputs("set logscale x 2\n", out);
   if (p->log_y) fputs("set logscale y 10\n", out);
   if (p->low < p->high && p->kind != PANEL_HEAT) fprintf(out, "set yrange [%.8g:%.8g]\n", p->low, p->high);

@@ -2,30 +2,43 @@
  * all in f32, so that differences between mechanisms are not those of rounding. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "compare.h"
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
+void *compare_alloc(size_t bytes) {
+  enum { HUGE_PAGE = 2 << 20 };
+  if (bytes < 2 * HUGE_PAGE) return calloc(bytes + 64, 1);
+  size_t whole = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+  void *data = aligned_alloc(HUGE_PAGE, whole);
+  if (!data) return NULL;
+  madvise(data, whole, MADV_HUGEPAGE);
+  return memset(data, 0, whole);
+}
+
 fly_status tensor_create(int64_t batch, int64_t heads, int64_t length, int64_t dim, fly_tensor *out, fly_error *error) {
   int64_t count;
+  *out = (fly_tensor){0};
   if (__builtin_mul_overflow(batch, heads, &count) || __builtin_mul_overflow(count, length, &count) ||
       __builtin_mul_overflow(count, dim, &count) || count > INT64_MAX / 8)
     return fail_memory(error);
-  float *data = calloc((size_t)count + 1, sizeof *data);
+  float *data = compare_alloc((size_t)count * sizeof *data);
   *out = fly_tensor_dense(data, FLY_F32, batch, heads, length, dim);
   return data ? FLY_OK : fail_memory(error);
 }
 
 static fly_status draw(int64_t batch, int64_t heads, int64_t length, int64_t dim, uint64_t seed, fly_tensor *out,
                        fly_error *error) {
-  int64_t count, bytes;
-  if (__builtin_mul_overflow(batch, heads, &count) || __builtin_mul_overflow(count, length, &count) ||
-      __builtin_mul_overflow(count, dim, &count) || __builtin_mul_overflow(count, 8, &bytes))
-    return fail_memory(error);
-  void *data = random_normal(FLY_F32, count, seed);
-  *out = fly_tensor_dense(data, FLY_F32, batch, heads, length, dim);
-  return data ? FLY_OK : fail_memory(error);
+  fly_status status = tensor_create(batch, heads, length, dim, out, error);
+  if (status != FLY_OK) return status;
+  int64_t count = batch * heads * length * dim;
+  float *numbers = random_normal(FLY_F32, count, seed);
+  if (!numbers) return fail_memory(error);
+  memcpy(out->data, numbers, (size_t)count * sizeof *numbers);
+  free(numbers);
+  return FLY_OK;
 }
 
 static fly_status create_outputs(tensors *t, int64_t value_dim, fly_error *error) {

@@ -33,23 +33,24 @@ typedef struct figures {
 
 typedef struct contest {
   attempt attempts[METHODS];
+  void *workspace; /* of all in turn, as programs keep one from call to call */
   bool runs[METHODS];
   timing forward[METHODS], backward[METHODS];
 } contest;
 
 /* ---- measuring --------------------------------------------------------------------------------------------------- */
 
-static fly_status run_round(contest *c, int round, fly_error *error) {
+static fly_status run_round(const compare_options *options, contest *c, int round, fly_error *error) {
   fly_status status = FLY_OK;
   for (int m = 0; status == FLY_OK && m < METHODS; m++) {
     if (!c->runs[m]) continue;
-    double start = now_ms();
+    double start = compare_clock_ms(options);
     status = attempt_forward(&c->attempts[m], error);
-    double middle = now_ms();
+    double middle = compare_clock_ms(options);
     if (status == FLY_OK) status = attempt_backward(&c->attempts[m], error);
     if (round == 0) continue;
     timing_add(&c->forward[m], middle - start);
-    timing_add(&c->backward[m], now_ms() - middle);
+    timing_add(&c->backward[m], compare_clock_ms(options) - middle);
   }
   return status;
 }
@@ -74,6 +75,23 @@ static fly_status add_rows(const contest *c, const tensors *t, figures *f, int a
   return status;
 }
 
+static fly_status keep_workspace(contest *c, fly_error *error) {
+  size_t most = 0, bytes;
+  fly_status status = FLY_OK;
+  for (int m = 0; m < METHODS && status == FLY_OK; m++) {
+    if (!c->runs[m]) continue;
+    status = attempt_workspace_size(&c->attempts[m], &bytes, error);
+    if (bytes > most) most = bytes;
+  }
+  if (status != FLY_OK) return status;
+  most = (most + 63) / 64 * 64;
+  c->workspace = compare_alloc(most < 4 << 20 ? 4 << 20 : most); /* aligned, as it is large */
+  if (!c->workspace) return fail_memory(error);
+  for (int m = 0; m < METHODS; m++)
+    if (c->runs[m]) attempt_set_workspace(&c->attempts[m], c->workspace, most);
+  return FLY_OK;
+}
+
 static fly_status measure_length(const compare_options *options, int64_t heads, const tensors *like, int at, figures *f,
                                  table *rows, fly_error *error) {
   tensors t;
@@ -91,20 +109,33 @@ static fly_status measure_length(const compare_options *options, int64_t heads, 
     status = attempt_create(&form, &t, 1, options, &c->attempts[m], error);
     c->runs[m] = true;
   }
+  if (status == FLY_OK) status = keep_workspace(c, error);
   double start = now_ms();
   for (int round = 0; status == FLY_OK && round < ROUNDS_MOST; round++) {
     if (round >= ROUNDS_LEAST && now_ms() - start > 1e3 * seconds_enough) break;
     progress("cost: %s tokens, round %d", grouped(n), round + 1);
-    status = run_round(c, round, error);
+    status = run_round(options, c, round, error);
   }
   if (status == FLY_OK) status = add_rows(c, &t, f, at, rows, error);
   for (int m = 0; m < METHODS; m++) attempt_free(&c->attempts[m]);
   tensors_free(&t);
+  free(c->workspace);
   free(c);
   return status;
 }
 
 /* ---- telling ----------------------------------------------------------------------------------------------------- */
+
+/* Where costs are near each other, from 0; else logarithmic. */
+static void scale_tokens(const compare_options *options, const figures *f, chart_panel *panel) {
+  double least = INFINITY, most = 0;
+  for (int m = 0; m < METHODS; m++)
+    for (int i = 0; options->methods[m] && i < options->length_count; i++)
+      if (isfinite(f->token[m][i])) least = fmin(least, f->token[m][i]), most = fmax(most, f->token[m][i]);
+  if (most > 5 * least) return;
+  panel->log_y = false;
+  panel->low = 0, panel->high = 1.1 * most;
+}
 
 static fly_status draw(const compare_options *options, figures *f, int64_t heads, int64_t dim, page *p,
                        fly_error *error) {
@@ -123,34 +154,39 @@ static fly_status draw(const compare_options *options, figures *f, int64_t heads
   }
   char caption[256];
   snprintf(caption, sizeof caption,
-           "Time of one layer by sequence length, %lld head%s of dimension %lld, budget of %d keys touched. Left and "
-           "middle: "
-           "both axes logarithmic. Right: a flat line is a cost that is linear in the length",
+           "Time of one layer by sequence length, %lld head%s of dimension %lld, budget of %d keys touched. Left "
+           "and middle: both axes logarithmic. Right: a flat line is a cost that is linear in the length",
            (long long)heads, heads == 1 ? "" : "s", (long long)dim, options->cost_width);
   chart_panel panels[] = {{.kind = PANEL_LINES_XY,
                            .title = "forward",
-                           .x = "tokens",
+                           .x = "tokens (ki: 1,024)",
                            .y = "ms",
                            .log_x = true,
+                           .kilo = true,
                            .log_y = true,
                            .lines = lines[0],
                            .count = count},
                           {.kind = PANEL_LINES_XY,
                            .title = "backward",
-                           .x = "tokens",
+                           .key = "off",
+                           .x = "tokens (ki: 1,024)",
                            .y = "ms",
                            .log_x = true,
+                           .kilo = true,
                            .log_y = true,
                            .lines = lines[1],
                            .count = count},
                           {.kind = PANEL_LINES_XY,
                            .title = "forward and backward, a token",
-                           .x = "tokens",
+                           .key = "off",
+                           .x = "tokens (ki: 1,024)",
                            .y = "ns a token and head",
                            .log_x = true,
+                           .kilo = true,
                            .log_y = true,
                            .lines = lines[2],
                            .count = count}};
+  scale_tokens(options, f, &panels[2]);
   chart c = {
       .name = "cost", .caption = caption, .panels = panels, .count = 3, .columns = 3, .width = 1200, .height = 420};
   return page_chart(p, &c, error);
@@ -161,9 +197,9 @@ static void tell_ratio(const compare_options *options, const figures *f, int a, 
   for (int i = options->length_count - 1; i >= 0; i--) {
     if (!options->methods[a] || !options->methods[b] || !isfinite(f->forward[a][i]) || !isfinite(f->forward[b][i]))
       continue;
-    page_text(p, "At %s tokens %s takes %.2f times as long forward as %s, and %.2f times backward.",
-              grouped(options->lengths[i]), method_name((method_kind)a), f->forward[a][i] / f->forward[b][i],
-              method_name((method_kind)b), f->backward[a][i] / f->backward[b][i]);
+    fprintf(p->html, "<li>%s takes %.2f times as long forward as %s at %s tokens, and %.2f times backward.</li>\n",
+            method_name((method_kind)a), f->forward[a][i] / f->forward[b][i], method_name((method_kind)b),
+            grouped(options->lengths[i]), f->backward[a][i] / f->backward[b][i]);
     return;
   }
 }
@@ -180,12 +216,13 @@ static void tell_growth(const compare_options *options, const figures *f, page *
       most = fmax(most, f->token[m][i]);
     }
     if (from < to)
-      page_text(p, "%s from %s to %s tokens: %.0f to %.0f ns a token and head, %.0f %% apart.",
-                method_name((method_kind)m), grouped(from), grouped(to), least, most, 100 * (most / least - 1));
+      fprintf(p->html, "<li>%s from %s to %s tokens: %.0f to %.0f ns a token and head, %.0f %% apart.</li>\n",
+              method_name((method_kind)m), grouped(from), grouped(to), least, most, 100 * (most / least - 1));
   }
 }
 
-fly_status section_cost(const compare_options *options, const tensors *t, page *p, fly_error *error) {
+fly_status section_cost(const compare_options *given, const tensors *t, page *p, fly_error *error) {
+  const compare_options own = compare_timed(given), *options = &own;
   table rows = {.name = "cost",
                 .caption = "Cost by method and length",
                 .columns = columns,
@@ -196,23 +233,25 @@ fly_status section_cost(const compare_options *options, const tensors *t, page *
   for (int i = 0; status == FLY_OK && i < options->length_count; i++)
     status = measure_length(options, heads, t, i, f, &rows, error);
   if (status == FLY_OK) {
-    page_text(
-        p,
-        "One layer, one sequence, %lld head%s of dimension %lld, random inputs; the budget is %d keys touched a "
-        "query (SA + SWA share it). Times are the least of calls in turn: other work on the machine only adds. MoBA's "
-        "include its gate and the "
-        "grouping of queries, forward; SA's permutation and every block map are set-up, once for a layer and step. A "
-        "visible pair counts 2 (D + DV) flops forward and 6 D + 4 DV backward. Full attention is left out where "
-        "a call takes more than %.0g flops.",
-        (long long)heads, heads == 1 ? "" : "s", (long long)t->q.shape[3], options->cost_width, flops_most);
+    page_text(p,
+              "One layer, one sequence, %lld head%s of dimension %lld, random inputs; the budget is %d keys touched a "
+              "query (SA + SWA share it). Times are the least of calls in turn, since other work on the machine only "
+              "adds (%s). MoBA's include its gate and the grouping of queries, forward; SA's permutation and every "
+              "block map are set-up, once for a layer and step. A visible pair counts 2 (D + DV) flops forward and 6 D "
+              "+ 4 DV backward. Full attention is left out where a call takes more than %.0f GFLOP.",
+              (long long)heads, heads == 1 ? "" : "s", (long long)t->q.shape[3], options->cost_width,
+              options->threads == 1 ? "of one thread, on the processor's clock" : "from call to return",
+              flops_most * 1e-9);
     status = draw(options, f, heads, t->q.shape[3], p, error);
   }
   if (status == FLY_OK) {
+    fputs("<ul>\n", p->html);
     tell_ratio(options, f, METHOD_FULL, METHOD_SWA, p);
     tell_ratio(options, f, METHOD_SA, METHOD_SWA, p);
     tell_ratio(options, f, METHOD_BOTH, METHOD_SWA, p);
     tell_ratio(options, f, METHOD_MOBA, METHOD_SWA, p);
     tell_growth(options, f, p);
+    fputs("</ul>\n", p->html);
     status = page_table(p, &rows, true, error);
   }
   table_free(&rows);

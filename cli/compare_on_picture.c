@@ -159,8 +159,7 @@ fly_status section_picture(const compare_options *options, const tensors *t, pag
   char caption[256];
   snprintf(caption, sizeof caption,
            "Attention weights of head 0 on the first %d tokens, budget of %d keys touched. Colours: the weight, "
-           "logarithmic, "
-           "1e-4 and less to 1. Grey: masked",
+           "logarithmic, 1e-4 and less to 1. Grey: masked",
            s.n, BUDGET);
   chart c = {.name = "picture",
              .caption = caption,
@@ -173,7 +172,7 @@ fly_status section_picture(const compare_options *options, const tensors *t, pag
   if (status == FLY_OK) {
     page_text(
         p, "Rows are queries, columns keys; the weights of a row sum to 1 (SA + SWA: the mean of two softmaxes). What "
-           "is grey is never computed: a mechanism is as good as the colour it keeps.");
+           "is grey has no part in the softmax: a mechanism is as good as the colour it keeps.");
     status = page_chart(p, &c, error);
   }
   if (status == FLY_OK) status = page_file(p, &rows, error);

@@ -195,8 +195,7 @@ static fly_status measure(const compare_options *options, const tensors *t, boar
 
 /* ---- telling ----------------------------------------------------------------------------------------------------- */
 
-static const column columns[] = {{"matched_by", "matched by", NULL, 't', 0},
-                                 {"budget", "budget", "keys", 'i', 0},
+static const column columns[] = {{"budget", "budget", "keys", 'i', 0},
                                  {"method", "method", NULL, 't', 0},
                                  {"form", "form", NULL, 't', 0},
                                  {"touched_keys", "keys touched", "a query", 'r', 1},
@@ -205,11 +204,11 @@ static const column columns[] = {{"matched_by", "matched by", NULL, 't', 0},
                                  {"relative_l2_low", "least", NULL, 'r', 4},
                                  {"relative_l2_high", "most", NULL, 'r', 4},
                                  {"cosine", "cosine", NULL, 'r', 4},
-                                 {"cosine_low", "least", NULL, 'r', 4},
-                                 {"cosine_high", "most", NULL, 'r', 4},
+                                 {"cosine_low", NULL, NULL, 'r', 4},
+                                 {"cosine_high", NULL, NULL, 'r', 4},
                                  {"mass", "mass kept", NULL, 'r', 4},
-                                 {"mass_low", "least", NULL, 'r', 4},
-                                 {"mass_high", "most", NULL, 'r', 4}};
+                                 {"mass_low", NULL, NULL, 'r', 4},
+                                 {"mass_high", NULL, NULL, 'r', 4}};
 
 static const char *const match_names[MATCHES] = {"keys touched", "keys visible"};
 
@@ -228,7 +227,7 @@ static fly_status add_table(const compare_options *options, const board *b, int 
     for (int kind = METHOD_SWA; status == FLY_OK && kind < KINDS; kind++) {
       const figure *f = &b->all[match][kind][at];
       if (!f->known) continue;
-      status = table_add(&rows, error, match_names[match], (int64_t)options->widths[at], kind_name(kind),
+      status = table_add(&rows, error, (int64_t)options->widths[at], kind_name(kind),
                          method_text(&f->method, form, sizeof form), f->touched, f->visible, f->error.mean,
                          f->error.low, f->error.high, f->cosine.mean, f->cosine.low, f->cosine.high, f->mass.mean,
                          f->mass.low, f->mass.high);
@@ -266,6 +265,13 @@ static void make_lines(const compare_options *options, const board *b, int match
   }
 }
 
+static double most_error(const compare_options *options, const board *b) {
+  double most = 0;
+  for (int kind = METHOD_SWA; kind < KINDS; kind++)
+    for (int at = 0; at < options->width_count; at++) most = fmax(most, b->all[BY_TOUCHED][kind][at].error.high);
+  return most;
+}
+
 static fly_status draw(const compare_options *options, const board *b, page *p, fly_error *error) {
   enum { MEASURES = 3 };
   static const char *const titles[MEASURES] = {"error of the output", "direction of the output", "attention mass kept"};
@@ -286,7 +292,8 @@ static fly_status draw(const compare_options *options, const board *b, page *p, 
                                 .log_x = true,
                                 .lines = data[i].lines,
                                 .count = data[i].count,
-                                .key = i == 0 ? "bottom left" : "off"};
+                                .key = i == 0 ? "top right" : "off"};
+      if (what == 0) panels[i].high = 1.5 * most_error(options, b); /* room for the key */
     }
   snprintf(
       caption, sizeof caption,

@@ -64,9 +64,8 @@ static fly_status draw(const compare_options *options, const method *methods, co
   bars[1][count + 1] = (bar){"fruit fly", STYLE_SECOND, 4.4, 4.4, 4.4};
   bars[2][count] = (bar){"random graph", STYLE_RANDOM, 1, 1, 1};
   snprintf(caption, sizeof caption,
-           "Masks of one layer as graphs, n = %s, w = %d, mean over %d seeds. The random graph has the edges of %s. "
-           "The fruit "
-           "fly's graph is larger: 127,978 neurons",
+           "Masks of one layer as graphs, n = %s, w = %d, mean over %d seeds. The random graph has the edges of "
+           "%s. The fruit fly's graph is larger: 127,978 neurons",
            grouped(options->coverage_length), options->coverage_width, options->seeds,
            method_name(methods[count - 1].kind));
   chart_panel panels[] = {{.kind = PANEL_BARS,
@@ -151,13 +150,11 @@ fly_status section_small_world(const compare_options *options, const tensors *t,
         "Erd&#337;s-R&eacute;nyi graph of as many edges: a small world is clustered as a lattice and short as a "
         "random graph, so its sigma is far above 1. One layer of SA alone is a lattice in another order, with its "
         "long paths; the union with SWA is a small world.");
-    page_text(
-        p,
-        "Beside them the fruit fly: 127,978 neurons, 2,613,129 connections (20 a neuron, 0.02 %% of all possible "
-        "ones), 4.4 hops "
-        "from neuron to neuron (A. Lin et al., Network statistics of the whole-brain connectome of Drosophila, Nature "
-        "634, 2024, <a href=\"https://doi.org/10.1038/s41586-024-07968-y\">doi 10.1038/s41586-024-07968-y</a>; "
-        "quoted, not measured here).");
+    page_text(p,
+              "Beside them the fruit fly: 127,978 neurons, 2,613,129 connections (20 a neuron, 0.02 %% of all possible "
+              "ones), 4.4 hops from neuron to neuron (A. Lin et al., Network statistics of the whole-brain connectome "
+              "of Drosophila, Nature 634, 2024, <a href=\"https://doi.org/10.1038/s41586-024-07968-y\">doi "
+              "10.1038/s41586-024-07968-y</a>; quoted, not measured here).");
   }
   if (status == FLY_OK && count > 0) status = draw(options, methods, all, count, p, error);
   if (status == FLY_OK) status = page_table(p, &rows, false, error);

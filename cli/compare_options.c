@@ -25,21 +25,19 @@ static const struct argp_option options[] = {
     {"width", KEY_WIDTH, "W", 0, "Budget of keys in the section on cost (default 256)", 10},
     {"coverage", KEY_COVERAGE, "N,W", 0, "Tokens and window of coverage and small world (default 2048,32)", 11},
     {"seeds", KEY_SEEDS, "N", 0, "Permutations drawn where something depends on one (default 5)", 12},
-    {"threads", KEY_THREADS, "N", 0, "Threads at most (default: as many as OpenMP would use)", 13},
+    {"threads", KEY_THREADS, "N", 0,
+     "Threads at most (default: as many as OpenMP would use; for cost: one, timed by the processor's clock)", 13},
     {"target", KEY_TARGET, "T", 0, "x86-64, x86-64-v3 or x86-64-v4 (default: the best that this machine runs)", 14},
     {0}};
 
 static const char doc[] =
-    "Compare full causal attention, sliding windows (SWA), Stochastic Attention (SA), gated SA + SWA and MoBA: their "
-    "cost, "
-    "how far information travels, and how close they come to full attention, on the same inputs and budgets."
-    "\v"
-    "Without --q, --k and --v, or --random, the sample of the sources is the input. Writes report.html, one file to "
-    "read; "
-    "report.json; and for each table a .csv, for each chart a .svg, a .png and the gnuplot script that draws them. The "
-    "directory is filled when all is done, so that an interrupted run leaves it as it was. The default run takes one "
-    "to "
-    "three minutes.\n"
+    "Compare full causal attention, sliding windows (SWA), Stochastic Attention (SA), gated SA + SWA and MoBA: "
+    "their cost, how far information travels, and how close they come to full attention, on the same inputs and "
+    "budgets.\v"
+    "Without --q, --k and --v, or --random, the sample of the sources is the input. Writes report.html, one file "
+    "to read; report.json; and for each table a .csv, for each chart a .svg, a .png and the gnuplot script that "
+    "draws them. The directory is filled when all is done, so that an interrupted run leaves it as it was. The "
+    "default run takes two to three minutes.\n"
     "\n"
     "Examples:\n"
     "  flymask compare -o report\n"

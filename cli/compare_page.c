@@ -18,7 +18,8 @@ static const char head[] =
     "figcaption,caption,.note{color:#555c68;font-size:.9rem}\n"
     ".scroll{overflow-x:auto;margin:1rem 0}table{border-collapse:collapse;font-size:.86rem}\n"
     "th,td{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #e4e6ea;font-variant-numeric:tabular-nums}\n"
-    "th{vertical-align:bottom;background:#f5f6f8}.text{text-align:left}.unit{font-weight:normal;color:#6c7380}\n"
+    "th{vertical-align:bottom;background:#f5f6f8}.text{text-align:left;white-space:nowrap}.unit{font-weight:normal;"
+    "color:#6c7380}\n"
     "summary{cursor:pointer;color:#0b5394}code{background:#f2f3f5;padding:0 .2rem}nav a{margin-right:1rem}\n"
     "</style></head><body>\n";
 

@@ -126,6 +126,7 @@ void table_html(const table *t, FILE *out) {
   fputs("<table><thead><tr>", out);
   for (int i = 0; i < t->column_count; i++) {
     const column *c = &t->columns[i];
+    if (!c->title) continue;
     fprintf(out, "<th%s>", c->kind == 't' ? " class=\"text\"" : "");
     html_text(out, c->title);
     if (c->unit) fprintf(out, "<br><span class=\"unit\">%s</span>", c->unit);
@@ -135,7 +136,7 @@ void table_html(const table *t, FILE *out) {
   for (int row = 0; row < t->row_count; row++) {
     fputs("<tr>", out);
     for (int i = 0; i < t->column_count; i++)
-      cell_html(&t->columns[i], t->cells + (size_t)row * (size_t)t->column_count + i, out);
+      if (t->columns[i].title) cell_html(&t->columns[i], t->cells + (size_t)row * (size_t)t->column_count + i, out);
     fputs("</tr>\n", out);
   }
   fputs("</tbody></table>\n", out);

@@ -29,7 +29,7 @@ static const char doc[] =
     "  build  an image ahead of time, or LLVM's text\n"
     "  list   the masks that a name finds, one line each\n"
     "  demo   sliding-window, stochastic and full attention over a sample, compared\n"
-    "  compare  a report on mechanisms: cost, coverage, small world, quality on real inputs\n"
+    "  compare  a report on mechanisms: cost, coverage, small worlds, quality\n"
     "\n"
     "MASK is the path of a C source or the name of one in masks/: causal, sliding_window, stochastic, ... "
     "NAME=VALUE gives a parameter (an integer, a number, true or false) or a captured buffer (a .npy file).\n"

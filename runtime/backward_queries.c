@@ -128,6 +128,14 @@ static void fetch_next(const flyi_backward *b, const flyi_queries *x, flyi_fetch
   if (b->d_q_in_place) flyi_fetch_add(fetch, &c->d_q, x->group.b, x->h, first_row, NULL, count);
 }
 
+/* Where the finished rows of dQ go, if this is their last tile. */
+static void fetch_last(const flyi_backward *b, const flyi_queries *x, int tile, flyi_fetch *fetch) {
+  const fly_attention *c = &b->call->c;
+  const int32_t *rows = flyi_map_rows(&c->geometry.q_rows, x->group.b, x->h, x->first_row);
+  if (!rows || !x->d_q || b->queries.repeats || next_tile(b, x, (int64_t)(tile + 1) * FLYI_TILE_BLOCKS) != DONE) return;
+  flyi_fetch_add(fetch, &c->d_q, x->group.b, x->h, 0, rows, x->count);
+}
+
 static void pause_a_while(int spins) {
   if (spins >= SPINS)
     sched_yield();
@@ -143,6 +151,7 @@ void flyi_queries_open(const flyi_backward *b, flyi_queries *x, int tile, flyi_f
     pack(b, x);
     atomic_store_explicit(turn, tile, memory_order_release);
   }
+  fetch_last(b, x, tile, fetch);
   for (int i = 0; atomic_load_explicit(turn, memory_order_acquire) == NOT_READY; i++) pause_a_while(i);
 }
 

@@ -64,7 +64,7 @@ static void check_golden(const char *name, const char *arguments) {
   command_free(&r);
 }
 
-static const char *const commands[] = {"run", "check", "map", "show", "bench", "build", "demo", "list"};
+static const char *const commands[] = {"run", "check", "map", "show", "bench", "build", "demo", "list", "compare"};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 START_TEST(help_is_the_golden_text_on_every_level) {
