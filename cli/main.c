@@ -26,7 +26,7 @@ static const char doc[] =
     "  show   the picture of a block map\n"
     "  bench  times of compiler, map and kernel, and the share of the peak\n"
     "  build  an image ahead of time, or LLVM's text\n"
-    "  list   the masks that a name finds, one line each\n"
+    "  list   the masks and score modifiers that a name finds, one line each\n"
     "  demo   sliding-window, stochastic and full attention over a sample, compared\n"
     "\n"
     "MASK is the path of a C source or the name of one in masks/: causal, sliding_window, stochastic, ... "

@@ -14,7 +14,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "images are read as they lie");
 
-enum { FORMAT = 2, ALIGN = 16, MAX_NAME = 1023, MAX_FILE_NAME = 4095 };
+enum { FORMAT = 1, ALIGN = 16, MAX_NAME = 1023, MAX_FILE_NAME = 4095 };
 enum { FIXED, STRINGS, PARAMETERS, BUFFERS, PROGRAM, CODE, IR, SCORE, SECTIONS };
 
 static const char magic[8] = "FLYMASK\x1a";

@@ -260,18 +260,18 @@ static void refuse_kernel(fly_kernel_desc desc, fly_status status, const char *s
 
 START_TEST(kernel_descriptions_are_checked) {
   const size_t size = sizeof(fly_kernel_desc);
-  refuse_kernel((fly_kernel_desc){0, FLY_F32, 64, 64, NULL}, FLY_ERROR_ARGUMENT, "desc.size");
-  refuse_kernel((fly_kernel_desc){size, FLY_F64, 64, 64, NULL}, FLY_ERROR_ARGUMENT, "desc.type is f64");
-  refuse_kernel((fly_kernel_desc){size, FLY_TYPE_NONE, 64, 64, NULL}, FLY_ERROR_ARGUMENT, "desc.type");
-  refuse_kernel((fly_kernel_desc){size, FLY_F32, 0, 64, NULL}, FLY_ERROR_ARGUMENT, "desc.head_dim is 0");
-  refuse_kernel((fly_kernel_desc){size, FLY_F32, 257, 64, NULL}, FLY_ERROR_ARGUMENT, "desc.head_dim is 257");
-  refuse_kernel((fly_kernel_desc){size, FLY_F32, -1, 64, NULL}, FLY_ERROR_ARGUMENT, "desc.head_dim is -1");
-  refuse_kernel((fly_kernel_desc){size, FLY_F32, 64, 257, NULL}, FLY_ERROR_ARGUMENT, "desc.value_dim is 257");
-  refuse_kernel((fly_kernel_desc){size, FLY_F32, 64, -2, NULL}, FLY_ERROR_ARGUMENT, "desc.value_dim is -2");
-  refuse_kernel((fly_kernel_desc){size, FLY_F32, 64, 64, "x86-64-v9"}, FLY_ERROR_ARGUMENT, "target x86-64-v9");
+  refuse_kernel((fly_kernel_desc){0, FLY_F32, 64, 64, NULL, NULL}, FLY_ERROR_ARGUMENT, "desc.size");
+  refuse_kernel((fly_kernel_desc){size, FLY_F64, 64, 64, NULL, NULL}, FLY_ERROR_ARGUMENT, "desc.type is f64");
+  refuse_kernel((fly_kernel_desc){size, FLY_TYPE_NONE, 64, 64, NULL, NULL}, FLY_ERROR_ARGUMENT, "desc.type");
+  refuse_kernel((fly_kernel_desc){size, FLY_F32, 0, 64, NULL, NULL}, FLY_ERROR_ARGUMENT, "desc.head_dim is 0");
+  refuse_kernel((fly_kernel_desc){size, FLY_F32, 257, 64, NULL, NULL}, FLY_ERROR_ARGUMENT, "desc.head_dim is 257");
+  refuse_kernel((fly_kernel_desc){size, FLY_F32, -1, 64, NULL, NULL}, FLY_ERROR_ARGUMENT, "desc.head_dim is -1");
+  refuse_kernel((fly_kernel_desc){size, FLY_F32, 64, 257, NULL, NULL}, FLY_ERROR_ARGUMENT, "desc.value_dim is 257");
+  refuse_kernel((fly_kernel_desc){size, FLY_F32, 64, -2, NULL, NULL}, FLY_ERROR_ARGUMENT, "desc.value_dim is -2");
+  refuse_kernel((fly_kernel_desc){size, FLY_F32, 64, 64, "x86-64-v9", NULL}, FLY_ERROR_ARGUMENT, "target x86-64-v9");
   fly_error error;
   fly_kernel *kernel;
-  fly_kernel_desc desc = {size, FLY_F32, 64, 0, NULL};
+  fly_kernel_desc desc = {size, FLY_F32, 64, 0, NULL, NULL};
   ck_assert_int_eq(fly_kernel_create(NULL, &desc, &kernel, &error), FLY_ERROR_ARGUMENT);
   ck_assert_str_eq(error.message, "mask is NULL");
 }
