@@ -9,7 +9,8 @@ static const struct argp_option options[] = {
     OPTION_DTYPE,
     OPTION_SCORE,
     {"target", KEY_TARGET, "T", 0, "x86-64, x86-64-v3 or x86-64-v4 (default: the best of this machine)", 0},
-    {"emit", KEY_EMIT, "image|ll|asm", 0, "What to write: the image (default), optimised LLVM IR, or assembly (of the modifier, with --score)", 0},
+    {"emit", KEY_EMIT, "image|ll|asm", 0,
+     "What to write: the image (default), optimised LLVM IR, or assembly (of the modifier, with --score)", 0},
     {"out", KEY_OUT, "F", 0, "The file to write", 0},
     {0}};
 

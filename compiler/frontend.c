@@ -1,8 +1,8 @@
 /* frontend.c: from a mask's source to textual LLVM IR, by clang in a child process.
  *
  * Input: a C text that is not trusted. Output: IR as text (so that nothing is assembled on the way), unoptimised, with
- * debug locations. The child gets a virtual file system that holds mask.h, score.h and a few of clang's own headers and does
- * not fall through to the real one: what else a source names does not exist for it. */
+ * debug locations. The child gets a virtual file system that holds mask.h, score.h and a few of clang's own headers and
+ * does not fall through to the real one: what else a source names does not exist for it. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -242,18 +242,17 @@ fly_status flyi_frontend(const char *source, const char *name, const fly_compile
   }
   memcpy(arguments + 1, clang_flags, sizeof clang_flags);
   arguments[FLAG_COUNT + 1] = "-";
-  flyi_child child = {
-      .path = tools.clang,
-      .arguments = (char *const *)arguments,
-      .environment = tools.environment,
-      .input = {source, strlen(source)},
-      .files = {{flyi_mask_header, (size_t)(flyi_mask_header_end - flyi_mask_header)},
-                {overlay.data, overlay.size},
-                {flyi_score_header, (size_t)(flyi_score_header_end - flyi_score_header)}},
-      .file_count = 3,
-      .seconds = limits.clang_seconds,
-      .memory = limits.clang_bytes,
-      .output = MOST_OUTPUT};
+  flyi_child child = {.path = tools.clang,
+                      .arguments = (char *const *)arguments,
+                      .environment = tools.environment,
+                      .input = {source, strlen(source)},
+                      .files = {{flyi_mask_header, (size_t)(flyi_mask_header_end - flyi_mask_header)},
+                                {overlay.data, overlay.size},
+                                {flyi_score_header, (size_t)(flyi_score_header_end - flyi_score_header)}},
+                      .file_count = 3,
+                      .seconds = limits.clang_seconds,
+                      .memory = limits.clang_bytes,
+                      .output = MOST_OUTPUT};
   status = flyi_child_run(&child, ir, &errors, &end, &code, error);
   if (!status) status = judge(&child, end, code, ir, &errors, name, error);
 

@@ -76,6 +76,8 @@ static fly_status complete_part(const flyi_gated *g, int i, bool backward, fly_e
   if (!flyi_copy_struct(a, sizeof *a, &given->attention))
     return REFUSE(error, "parts[%d].attention.size is %zu: set it with FLY_INIT(fly_attention)", i,
                   given->attention.size);
+  if (a->d_sink.data)
+    return REFUSE(error, "parts[%d].attention.d_sink is given: a gated call has no gradients of sinks", i);
   a->q = g->c.q, a->k = g->c.k, a->v = g->c.v;
   a->workspace = NULL, a->workspace_size = 0;
   a->threads = g->c.threads, a->parallel_for = g->c.parallel_for, a->parallel_user = g->c.parallel_user;

@@ -35,9 +35,9 @@ typedef struct work {
   vf sum[QUERIES];        /* of a row's probabilities, by lane */
   float neg_max[QUERIES]; /* minus the row's maximum; 0 until it is known */
   float p[ROWS * BLOCK] __attribute__((aligned(64)));
-  uint64_t bits[BLOCK];                   /* of the block of pairs in work */
+  uint64_t bits[BLOCK];                                           /* of the block of pairs in work */
   float scores[SCORED_ROWS * BLOCK] __attribute__((aligned(64))); /* of queries that meet a modifier */
-  uint8_t begun[QUERIES / ROWS];          /* a bit for each row whose maximum is known */
+  uint8_t begun[QUERIES / ROWS];                                  /* a bit for each row whose maximum is known */
   float q[] __attribute__((aligned(64))); /* [QUERIES / ROWS][depth][ROWS], scaled; then o [QUERIES][width] */
 } work;
 
@@ -51,8 +51,12 @@ typedef struct shape {
 
 INLINE shape shape_of(const flyi_forward_cpu *c, work *w) {
   int depth = round_up(c->dim, DEPTH), width = round_up(c->value_dim, W), steps = (c->count + ROWS - 1) / ROWS;
-  return (shape){depth, width, (BLOCK * depth + steps - 1) / steps, (BLOCK * width + steps - 1) / steps,
-                 c->score != NULL, w->q + QUERIES * depth};
+  return (shape){depth,
+                 width,
+                 (BLOCK * depth + steps - 1) / steps,
+                 (BLOCK * width + steps - 1) / steps,
+                 c->score != NULL,
+                 w->q + QUERIES * depth};
 }
 
 static int64_t scratch_size(int32_t dim, int32_t value_dim) {
@@ -245,7 +249,8 @@ INLINE void fetch_next(const tile *t, const shape *s, int r0) {
   for (int i = 0; i < s->fetch_v; i += 16) __builtin_prefetch(v + i, 0, 2);
   const flyi_forward_cpu *c = t->opening;
   for (int i = r0; c && i < min(r0 + ROWS, c->count); i++)
-    fetch_row(row_at(c->out, c->out_stride, c->out_rows, i, c->out_type), c->value_dim * element_size(c->out_type), true);
+    fetch_row(row_at(c->out, c->out_stride, c->out_rows, i, c->out_type), c->value_dim * element_size(c->out_type),
+              true);
   for (int i = r0; c && c->next_q && i < min(r0 + ROWS, c->next_count); i++)
     for (int at = 0; at < c->dim * element_size(c->type); at += 64)
       __builtin_prefetch(row_at(c->next_q, c->q_stride, c->next_rows, i, c->type) + at, 0, 2);
