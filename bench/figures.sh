@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prints the README's tables of figures on this machine: kernels against the peak measured in the same run, maps, compilation.
-# Usage: bench/figures.sh [kernels|maps|compile|linear]...   (default: the first three; about 3 minutes on one core)
+# Usage: bench/figures.sh [kernels|maps|compile|scores|linear]...   (default: all but linear; about 4 minutes on one core)
 # linear takes 2 minutes and 4 GiB, and leaves its chart in docs/linear.png.
 set -eu
 cd "$(dirname "$0")/.."
@@ -31,6 +31,38 @@ kernels() {
   kernel causal 8192 64 bf16 causal
   kernel 'window 128 + 128' 8192 64 f32 sliding_window left=128 right=128
   kernel 'SA 128 + 128, causal' 8192 64 f32 stochastic left=128 right=128 --rows random:1
+}
+
+zeros() { # zeros FILE ROWS COLUMNS: a .npy file of f32 zeros
+  printf '\x93NUMPY\x01\x00\x76\x00%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': ($2, $3), }" > "$1"
+  head -c $((4 * $2 * $3)) /dev/zero >> "$1"
+}
+
+ratio() { awk "BEGIN { print $1 / $2 }"; }
+
+score() { # score LABEL OPTIONS...: beside causal alone, which is measured again each time
+  local label=$1 plain json
+  shift
+  plain=$("$flymask" bench causal --lengths 4096 --heads 1,1 --head-dim 64 --dtype f32 --threads 1 --backward --json)
+  json=$("$flymask" bench causal "$@" --lengths 4096 --heads 1,1 --head-dim 64 --dtype f32 --threads 1 --backward --json)
+  local f b
+  f=$(field forward_ms <<<"$json") b=$(field backward_ms <<<"$json")
+  printf '| %-22s | %9.2f | %10.2f | %9.2f | %10.2f |\n' "$label" "$f" \
+    "$(ratio "$f" "$(field forward_ms <<<"$plain")")" "$b" "$(ratio "$b" "$(field backward_ms <<<"$plain")")"
+}
+
+scores() {
+  echo '| causal, with           |   forward | x causal   |  backward | x causal   |'
+  echo '|------------------------|----------:|-----------:|----------:|-----------:|'
+  local table
+  table=$(mktemp -d)
+  zeros "$table/bias.npy" 1 8191
+  score '(nothing)'
+  score 'ALiBi, slope 2^-8' --score alibi score.heads=1
+  score 'ALiBi, slope 2^-1' --score alibi score.heads=8
+  score 'soft cap' --score softcap
+  score 'relative bias' --score relative_bias "score.bias=$table/bias.npy"
+  rm -r "$table"
 }
 
 map() { # map LABEL LENGTH MASK...
@@ -76,10 +108,10 @@ linear() { # one head, budget 256: SA and a sliding window by length
   awk -F, 'NR > 1 { printf "| %-6s | %8d | %10.2f | %11.2f | %10.0f |\n", $1, $3, $11, $12, $15 }' "$report/cost.csv"
 }
 
-[ $# -gt 0 ] || set -- kernels maps compile
+[ $# -gt 0 ] || set -- kernels maps compile scores
 for table in "$@"; do
   case $table in
-  kernels | maps | compile | linear) "$table" && echo ;;
+  kernels | maps | compile | scores | linear) "$table" && echo ;;
   *) sed -n '2,4s/^# \?//p' "$0" >&2 && exit 2 ;;
   esac
 done

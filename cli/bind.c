@@ -206,8 +206,7 @@ static fly_status bind_score(const arguments *args, bound_mask *out, fly_error *
   fly_compile_options options = {FLY_INIT(fly_compile_options), .target = args->target};
   fly_status status = score_find(args->score, &out->score_path, error);
   if (status == FLY_OK) status = fly_score_compile_file(out->score_path, &options, &out->score, error);
-  if (status == FLY_OK)
-    status = bindings_read(fly_score_get_info(out->score), args, true, &out->score_values, error);
+  if (status == FLY_OK) status = bindings_read(fly_score_get_info(out->score), args, true, &out->score_values, error);
   if (status == FLY_OK)
     status = fly_score_bind(out->score, out->score_values.args, out->score_values.count, &out->score_bound, error);
   return status;

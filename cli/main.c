@@ -27,7 +27,7 @@ static const char doc[] =
     "  show   the picture of a block map\n"
     "  bench  times of compiler, map and kernel, and the share of the peak\n"
     "  build  an image ahead of time, or LLVM's text\n"
-    "  list   the masks that a name finds, one line each\n"
+    "  list   the masks and score modifiers that a name finds, one line each\n"
     "  demo   sliding-window, stochastic and full attention over a sample, compared\n"
     "  compare  a report on mechanisms: cost, coverage, small worlds, quality\n"
     "\n"

@@ -1,8 +1,9 @@
 /* bound.c: a mask's loops end.
  *
  * Input: the flat mask with guarded addresses. Output: the same, where needed with a counter of the rounds of all its
- * loops together, which ends the mask with the answer false (a score modifier: NaN) when it exceeds FLYI_ROUNDS. No counter is needed where
- * the loops' constant bounds show that it cannot: those masks pay nothing, and stay easy to unroll. */
+ * loops together, which ends the mask with the answer false (a score modifier: NaN) when it exceeds FLYI_ROUNDS. No
+ * counter is needed where the loops' constant bounds show that it cannot: those masks pay nothing, and stay easy to
+ * unroll. */
 #include "loop.h"
 
 enum { MOST_NODE_RUNS = 1 << 19 };

@@ -248,7 +248,8 @@ static fly_status check_source(const char *source, const char **name, const fly_
   if (strlen(*name) > 4000) return flyi_fail(error, FLY_ERROR_ARGUMENT, "the source's name is longer than 4,000 bytes");
   struct {
     flyi_hash source, header, score_header; /* the last one: of a modifier */
-  } meaning = {flyi_hash_bytes(source, strlen(source)), flyi_hash_bytes(flyi_mask_header, strlen(flyi_mask_header)), {0}};
+  } meaning = {
+      flyi_hash_bytes(source, strlen(source)), flyi_hash_bytes(flyi_mask_header, strlen(flyi_mask_header)), {0}};
   if (score) meaning.score_header = flyi_hash_bytes(flyi_score_header, strlen(flyi_score_header));
   r->name = *name;
   r->base = flyi_hash_bytes(&meaning, sizeof meaning);

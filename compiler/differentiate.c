@@ -32,13 +32,13 @@ typedef struct differentiation {
   bool failed; /* no memory */
 } differentiation;
 
-#define EACH_BLOCK_OF(d, b)                                        \
-  LLVMBasicBlockRef b = LLVMGetEntryBasicBlock((d)->function);     \
-  b;                                                               \
+#define EACH_BLOCK_OF(d, b)                                                                                            \
+  LLVMBasicBlockRef b = LLVMGetEntryBasicBlock((d)->function);                                                         \
+  b;                                                                                                                   \
   b = (d)->straight ? NULL : LLVMGetNextBasicBlock(b)
-#define EACH_INSTRUCTION_OF(b, i)                  \
-  LLVMValueRef i = LLVMGetFirstInstruction(b), next_ = NULL; \
-  i && (next_ = LLVMGetNextInstruction(i), true);  \
+#define EACH_INSTRUCTION_OF(b, i)                                                                                      \
+  LLVMValueRef i = LLVMGetFirstInstruction(b), next_ = NULL;                                                           \
+  i && (next_ = LLVMGetNextInstruction(i), true);                                                                      \
   i = next_
 
 /* ---- active values ----------------------------------------------------------------------------------------------- */
@@ -82,9 +82,7 @@ static LLVMValueRef local_of(LLVMValueRef address) {
   return LLVMIsAAllocaInst(address) ? address : NULL;
 }
 
-static const char *callee_name(LLVMValueRef call) {
-  return LLVMGetValueName2(LLVMGetCalledValue(call), &(size_t){0});
-}
+static const char *callee_name(LLVMValueRef call) { return LLVMGetValueName2(LLVMGetCalledValue(call), &(size_t){0}); }
 
 static bool starts(const char *text, const char *prefix) { return strncmp(text, prefix, strlen(prefix)) == 0; }
 
@@ -158,8 +156,7 @@ static bool spread(differentiation *d, LLVMValueRef i) {
       LLVMValueRef to = local_of(LLVMGetOperand(i, 0)), from = local_of(LLVMGetOperand(i, 1));
       return to && from && is_active(d, from) && activate(d, to, NULL);
     }
-    return flyi_math_has_slope(callee_name(i)) && has_active_operand(d, i) &&
-           activate(d, i, NULL);
+    return flyi_math_has_slope(callee_name(i)) && has_active_operand(d, i) && activate(d, i, NULL);
   default:
     return false;
   }

@@ -14,7 +14,7 @@
 #include "compiler.h"
 
 enum { BY_QUERY = 1, BY_KEY = 2 };              /* what a value depends on */
-enum { B = 1, H, Q, KV, SCORE = 8, SLOPE }; /* arguments of fly_pair, and of fly_row, fly_column up to 3 */
+enum { B = 1, H, Q, KV, SCORE = 8, SLOPE };     /* arguments of fly_pair, and of fly_row, fly_column up to 3 */
 enum { WORTH_A_TABLE = 6, MAX_COST = 1 << 20 }; /* a table costs a store and a load */
 
 /* An instruction in the entry block that the arguments alone decide. */

@@ -1,8 +1,8 @@
 /* frontend.c: from a mask's source to textual LLVM IR, by clang in a child process.
  *
  * Input: a C text that is not trusted. Output: IR as text (so that nothing is assembled on the way), unoptimised, with
- * debug locations. The child gets a virtual file system that holds mask.h, score.h and a few of clang's own headers and does
- * not fall through to the real one: what else a source names does not exist for it. */
+ * debug locations. The child gets a virtual file system that holds mask.h, score.h and a few of clang's own headers and
+ * does not fall through to the real one: what else a source names does not exist for it. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>

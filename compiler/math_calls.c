@@ -1,5 +1,5 @@
-/* math_calls.c: the functions of <math.h> that score modifiers may call: their names, and their derivatives as IR. Where a
- * derivative needs another function (sin needs cos), it is declared in the module and joined later. */
+/* math_calls.c: the functions of <math.h> that score modifiers may call: their names, and their derivatives as IR.
+ * Where a derivative needs another function (sin needs cos), it is declared in the module and joined later. */
 #include <string.h>
 
 #include "math_calls.h"
@@ -15,11 +15,16 @@ static const struct {
   int arity;
   slope_fn *slope; /* NULL: zero wherever it exists */
 } functions[] = {
-    {"expf", 1, slope_exp},     {"exp2f", 1, slope_exp2},         {"expm1f", 1, slope_expm1}, {"logf", 1, slope_log},
-    {"log2f", 1, slope_log2},   {"log1pf", 1, slope_log1p},       {"sinf", 1, slope_sin},     {"cosf", 1, slope_cos},
-    {"tanhf", 1, slope_tanh},   {"powf", 2, slope_pow},           {"sqrtf", 1, slope_sqrt},   {"fabsf", 1, slope_fabs},
-    {"fminf", 2, slope_fmin},   {"copysignf", 2, slope_copysign}, {"fmaxf", 2, slope_fmax},   {"floorf", 1, NULL},
-    {"ceilf", 1, NULL},         {"truncf", 1, NULL},              {"roundf", 1, NULL},        {"rintf", 1, NULL},
+    {"expf", 1, slope_exp},     {"exp2f", 1, slope_exp2},
+    {"expm1f", 1, slope_expm1}, {"logf", 1, slope_log},
+    {"log2f", 1, slope_log2},   {"log1pf", 1, slope_log1p},
+    {"sinf", 1, slope_sin},     {"cosf", 1, slope_cos},
+    {"tanhf", 1, slope_tanh},   {"powf", 2, slope_pow},
+    {"sqrtf", 1, slope_sqrt},   {"fabsf", 1, slope_fabs},
+    {"fminf", 2, slope_fmin},   {"copysignf", 2, slope_copysign},
+    {"fmaxf", 2, slope_fmax},   {"floorf", 1, NULL},
+    {"ceilf", 1, NULL},         {"truncf", 1, NULL},
+    {"roundf", 1, NULL},        {"rintf", 1, NULL},
 };
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
@@ -44,9 +49,7 @@ static slope_fn *slope_of(const char *name) {
   return NULL;
 }
 
-static const char *callee_name(LLVMValueRef call) {
-  return LLVMGetValueName2(LLVMGetCalledValue(call), &(size_t){0});
-}
+static const char *callee_name(LLVMValueRef call) { return LLVMGetValueName2(LLVMGetCalledValue(call), &(size_t){0}); }
 
 bool flyi_math_has_slope(const char *name) { return slope_of(name) != NULL; }
 

@@ -282,6 +282,12 @@ static int index_of(const graph *g, LLVMValueRef function) {
   return -1;
 }
 
+/* A function of score.h, which is inlined like the source's own, later. */
+static bool calls_math(LLVMValueRef instruction) {
+  LLVMValueRef callee = LLVMIsACallInst(instruction) ? LLVMGetCalledValue(instruction) : NULL;
+  return callee && LLVMIsAFunction(callee) && LLVMIsDeclaration(callee) && flyi_math_arity(name_of(callee));
+}
+
 /* Refuses recursion, and masks that would be too large. */
 static fly_status visit(flyi_verifier *v, graph *g, int f) {
   int size = 1;
@@ -289,7 +295,7 @@ static fly_status visit(flyi_verifier *v, graph *g, int f) {
   for (EACH_BLOCK(block, g->functions[f]))
     for (EACH_INSTRUCTION(instruction, block)) {
       if (flyi_starts(flyi_intrinsic(instruction), "llvm.dbg.")) continue;
-      size++;
+      size += calls_math(instruction) ? FLYI_MATH_WEIGHT : 1;
       int callee = LLVMIsACallInst(instruction) ? index_of(g, LLVMGetCalledValue(instruction)) : -1;
       if (callee >= 0 && g->sizes[callee] < 0)
         return flyi_refuse(v, instruction, "a mask cannot recurse: '%s' calls itself, directly or through others",

@@ -1,6 +1,6 @@
 /* specialize.c: joins a mask with the template that evaluates it. Input: the symbolic module (flyi_verify). Output: a
- * module with one exported function, fly_tile_bits, optimised for one vector level of the CPU; for a score modifier, two
- * (launch.h), and the functions of score_math.c inside.
+ * module with one exported function, fly_tile_bits, optimised for one vector level of the CPU; for a score modifier,
+ * two (launch.h), and the functions of score_math.c inside.
  *
  * The mask's globals become loads from the launch's arguments, baked parameters constants, its calls of
  * fly_token_... and fly_len_... calls of the template's; then everything is inlined and vectorised. */

@@ -28,21 +28,15 @@ static LLVMValueRef placed(LLVMValueRef at) {
   return at;
 }
 
-/* The texts say "mask"; of a modifier they say what it is. */
+/* The texts are about masks: words that are not true of a modifier are replaced. */
 static void say_modifier(char *message, size_t size) {
-  static const char word[] = "mask", instead[] = "score modifier";
+  static const char *const words[][2] = {{" mask ", " score modifier "}, {"true or false", "a score"}};
   char text[sizeof((fly_error *)0)->message];
-  snprintf(text, sizeof text, "%s", message);
-  size_t used = 0;
-  for (const char *at = text; *at && used + sizeof instead < size;) {
-    bool here = flyi_starts(at, word) && (at[4] == ' ' || at[4] == ':' || at[4] == ',' || !at[4]) &&
-                at > text && at[-1] == ' ';
-    const char *part = here ? instead : at;
-    size_t length = here ? strlen(instead) : 1;
-    memcpy(message + used, part, length);
-    used += length, at += here ? strlen(word) : 1;
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    snprintf(text, sizeof text, "%s", message);
+    const char *at = strstr(text, words[i][0]);
+    if (at) snprintf(message, size, "%.*s%s%s", (int)(at - text), text, words[i][1], at + strlen(words[i][0]));
   }
-  message[used] = 0;
 }
 
 fly_status flyi_refuse(const flyi_verifier *v, LLVMValueRef at, const char *format, ...) {
@@ -321,7 +315,6 @@ fly_status flyi_verify_watched(LLVMContextRef context, flyi_section ir, const ch
 
 fly_status flyi_verify_score(LLVMContextRef context, flyi_section ir, const char *name, LLVMModuleRef *out,
                              flyi_declarations *declarations, fly_error *error) {
-  flyi_verifier v = {
-      .context = context, .name = name, .is_score = true, .declarations = declarations, .error = error};
+  flyi_verifier v = {.context = context, .name = name, .is_score = true, .declarations = declarations, .error = error};
   return verify(&v, ir, out);
 }

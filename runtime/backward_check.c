@@ -20,9 +20,9 @@ static fly_status check_apart(const fly_attention *c, fly_error *error) {
   const struct {
     const char *name;
     const fly_tensor *tensor;
-  } all[] = {{"d_q", &c->d_q}, {"d_k", &c->d_k}, {"d_v", &c->d_v}, {"d_sink", &c->d_sink}, {"q", &c->q},         {"k", &c->k},
-             {"v", &c->v},     {"out", &c->out}, {"lse", &c->lse}, {"d_out", &c->d_out}, {"d_lse", &c->d_lse},
-             {"sink", &c->sink}};
+  } all[] = {{"d_q", &c->d_q}, {"d_k", &c->d_k},     {"d_v", &c->d_v},     {"d_sink", &c->d_sink},
+             {"q", &c->q},     {"k", &c->k},         {"v", &c->v},         {"out", &c->out},
+             {"lse", &c->lse}, {"d_out", &c->d_out}, {"d_lse", &c->d_lse}, {"sink", &c->sink}};
   for (int i = 0; i < 4; i++)
     for (int j = i + 1; j < 12; j++)
       if (flyi_tensors_overlap(all[i].tensor, all[j].tensor))

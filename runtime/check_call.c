@@ -261,8 +261,8 @@ static fly_status check(const fly_attention *call, bool writes, flyi_call *out, 
   else if ((status = flyi_domain_check(&c->geometry, &out->domain, error)))
     return status;
   c->geometry = out->domain.geometry;
-  if ((status = check_tensors(c, error)) || (status = check_sink(c, error)) || (status = check_rows(out, writes, error)) ||
-      (status = check_map(out, error)))
+  if ((status = check_tensors(c, error)) || (status = check_sink(c, error)) ||
+      (status = check_rows(out, writes, error)) || (status = check_map(out, error)))
     return status;
   if (c->scale == 0) c->scale = 1 / sqrtf((float)c->kernel->desc.head_dim);
   out->kv_heads = c->k.shape[1];

@@ -79,6 +79,8 @@ static fly_status complete_part(const flyi_gated *g, int i, bool backward, fly_e
   if (a->kernel && a->kernel->cuda_target[0])
     return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "parts[%d].attention.kernel is for %s: gated sums run on the CPU", i,
                      a->kernel->cuda_target);
+  if (a->d_sink.data)
+    return REFUSE(error, "parts[%d].attention.d_sink is given: a gated call has no gradients of sinks", i);
   a->q = g->c.q, a->k = g->c.k, a->v = g->c.v;
   a->workspace = NULL, a->workspace_size = 0;
   a->threads = g->c.threads, a->parallel_for = g->c.parallel_for, a->parallel_user = g->c.parallel_user;

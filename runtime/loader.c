@@ -256,8 +256,9 @@ fly_status flyi_code_load(flyi_section code, flyi_code *out, fly_error *error) {
   object *o = flyi_alloc(1, sizeof *o);
   if (!o) return flyi_no_memory(error);
   o->data = code.data, o->size = code.size;
-  if ((status = read_header(o, error)) || (status = lay_out(o, error)) || (status = find_entries(o, found, entries, error)) ||
-      (status = map_sections(o, error)) || (status = relocate_all(o, error)))
+  if ((status = read_header(o, error)) || (status = lay_out(o, error)) ||
+      (status = find_entries(o, found, entries, error)) || (status = map_sections(o, error)) ||
+      (status = relocate_all(o, error)))
     goto done;
   if (mprotect(o->base, o->code_size, PROT_READ | PROT_EXEC) ||
       (o->total > o->code_size && mprotect(o->base + o->code_size, o->total - o->code_size, PROT_READ))) {

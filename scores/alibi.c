@@ -1,5 +1,4 @@
-/* alibi: linear biases by distance (ALiBi, Press et al., arXiv 2108.12409). Head h's score loses slope(h) for each
- * position between query and key.
+/* alibi: a bias that falls linearly with distance, by a slope for each head (ALiBi, Press et al., arXiv 2108.12409).
  * Convention: the paper's slopes for a power of two `heads`: 2^(-8 (h + 1) / heads). Causal masks never see kv > q;
  * without one the distance counts on both sides. */
 #include <flymask/score.h>

@@ -1,4 +1,4 @@
-/* alibi_slopes: linear biases by distance with a slope for each head, captured: slopes[h] (f32).
+/* alibi_slopes: as alibi, with captured slopes: slopes[h] (f32).
  * Convention: as FlashAttention's alibi_slopes: s - slopes[h] |q - kv|; q_offset = len_kv - len_q aligns queries at
  * the bottom right, as there. */
 #include <flymask/score.h>

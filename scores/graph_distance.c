@@ -1,5 +1,5 @@
-/* graph_distance: a learned bias by the distance of two nodes in a graph (Graphormer, Ying et al., arXiv 2106.05234):
- * bias[h, hops[q, kv]]. hops: int16 [nodes, nodes], the length of the shortest path; bias: f32 [heads, distances].
+/* graph_distance: a learned bias by the distance of two nodes in a graph (Graphormer, Ying et al., arXiv 2106.05234).
+ * hops: int16 [nodes, nodes], the length of the shortest path; bias: f32 [heads, distances].
  * Convention: a negative hop count (no path), and one beyond the table, take its last column. */
 #include <flymask/score.h>
 

@@ -1,6 +1,6 @@
-/* kerple: a logarithmic bias by distance with two numbers for each head (Kerple, Chi et al., arXiv 2205.09921):
- * s - r1[h] log(1 + r2[h] |q - kv|). r1, r2: f32 [heads], positive.
- * Convention: the paper's logarithmic variant. */
+/* kerple: a bias that falls with the logarithm of distance (Kerple, Chi et al., arXiv 2205.09921). r1, r2: f32 [heads],
+ * positive.
+ * Convention: the paper's logarithmic variant, s - r1[h] log(1 + r2[h] |q - kv|). */
 #include <flymask/score.h>
 
 FLY_BUFFER(float, r1, 1);

@@ -1,6 +1,6 @@
-/* relative_bias: a learned bias for each relative position: bias[h, kv - q + centre] (f32 [heads or 1, distances]).
- * Convention: centre is the middle column, (distances - 1) / 2; distances beyond the table take its first or last
- * column (Shaw et al., arXiv 1803.02155, clipped; a table of 2 n - 1 columns never clips). */
+/* relative_bias: a learned bias for each relative position: bias[h, kv - q + centre].
+ * Convention: bias is f32 [heads or 1, distances]; centre is its middle column, (distances - 1) / 2; distances beyond
+ * the table take its first or last column (Shaw et al., arXiv 1803.02155, clipped; 2 n - 1 columns never clip). */
 #include <flymask/score.h>
 
 FLY_BUFFER(float, bias, 2);

@@ -1,6 +1,6 @@
-/* rope_scores: a second product added to the score, as multi-head latent attention (MLA) has it for its rotary part
- * (DeepSeek-V2, arXiv 2405.04434): s + scale * <q_rope[b, h, q], k_rope[b, kv]>. q_rope: f32 [batch, heads, queries,
- * dim] and k_rope: f32 [batch, keys, dim], already rotated.
+/* rope_scores: a second product added to the score: the rotary part of multi-head latent attention (DeepSeek-V2, arXiv
+ * 2405.04434). s + scale <q_rope[b, h, q], k_rope[b, kv]>; q_rope: f32 [batch, heads, queries, dim] and k_rope: f32
+ * [batch, keys, dim], already rotated.
  * Convention: scale is the call's, 1 / sqrt(nope_dim + rope_dim), given again here; q counts without q_offset. No
  * gradient flows to q_rope and k_rope; where all is trained, concatenate instead: head_dim = nope_dim + rope_dim. */
 #include <flymask/score.h>

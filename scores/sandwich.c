@@ -1,7 +1,7 @@
-/* sandwich: a parameter-free bias that decays with distance in waves (Sandwich, Chi et al., arXiv 2212.10356): the
- * inner product of sinusoidal position embeddings, bias[h, |q - kv|] (f32 [heads or 1, distances]).
- * Convention: the caller tabulates, for head h of `heads` and channels d, (8 (h + 1) / heads) (sum over i <= d / 2 of
- * cos(m / 10000^(2 i / d)) - d / 2) at distance m; distances beyond the table take its last column. */
+/* sandwich: a bias that decays with distance in waves (Sandwich, Chi et al., arXiv 2212.10356). It is the inner product
+ * of sinusoidal position embeddings, tabulated by the caller: bias[h, |q - kv|] (f32 [heads or 1, distances]).
+ * Convention: for channels d, the sum over i = 1 .. d / 2 of cos(m / 10000^(2 i / d)) at distance m, less d / 2, times
+ * the head's compression ratio; distances beyond the table take its last column. */
 #include <flymask/score.h>
 
 FLY_BUFFER(float, bias, 2);

@@ -1,5 +1,5 @@
-/* softcap: scores bounded smoothly, cap * tanh(s / cap) (Gemma 2, arXiv 2408.00118; FlashAttention's softcap).
- * Convention: before the mask, on scaled scores. */
+/* softcap: scores bounded smoothly by a tanh (Gemma 2, arXiv 2408.00118; FlashAttention's softcap).
+ * Convention: cap * tanh(s / cap), before the mask, on scaled scores. */
 #include <flymask/score.h>
 
 FLY_PARAM(float, cap, 50);

@@ -1,5 +1,6 @@
-/* t5_bias: a learned bias for buckets of distances: bias[bucket, h] (f32 [buckets, heads]) (T5, Raffel et al., arXiv
- * 1910.10683). Half of the buckets hold one distance each, the rest grow logarithmically up to max_distance.
+/* t5_bias: a learned bias for buckets of distances, exact ones, then logarithmic ones (T5, Raffel et al., arXiv
+ * 1910.10683). bias: f32 [buckets, heads]. Half of the buckets hold one distance each, the rest grow up to
+ * max_distance.
  * Convention: as Hugging Face's T5Attention._relative_position_bucket; bidirectional: keys behind the query have the
  * upper half of the buckets. */
 #include <flymask/score.h>

@@ -1,6 +1,5 @@
-/* temperature: scores that grow with the query's position, log(q + 1) / log(train) (log-n scaling, Su; used for
- * lengths beyond `train`; 1 up to there).
- * Convention: never below 1; q counts from 0. */
+/* temperature: scores that grow with the query's position, for lengths beyond `train` (log-n scaling).
+ * Convention: s log(q + 1) / log(train), never below s; q counts from 0. */
 #include <flymask/score.h>
 
 FLY_PARAM(int, train, 2048);

@@ -10,9 +10,9 @@ flymask_test(score_math)
 add_dependencies(test_score_math score_math_native)
 add_test(NAME score_math_exhaustive COMMAND test_score_math)
 set_tests_properties(score_math_exhaustive PROPERTIES LABELS nightly TIMEOUT 3600
-  ENVIRONMENT "FLYMASK_EXHAUSTIVE=1;CK_RUN_CASE=math;CK_DEFAULT_TIMEOUT=3600")
+  ENVIRONMENT "FLYMASK_EXHAUSTIVE=1;CK_RUN_CASE=exhaustive;CK_DEFAULT_TIMEOUT=3600")
 
-# Modifiers as ordinary C; those of the tests also with double in the place of float, to be differentiated by differences.
+# Modifiers as ordinary C; those of the tests with double in the place of float, to be differentiated by differences.
 file(GLOB SCORES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/scores/*.c)
 file(GLOB TEST_SCORES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/scores/*.c)
 foreach(source IN LISTS SCORES TEST_SCORES)
@@ -26,9 +26,13 @@ foreach(source IN LISTS SCORES TEST_SCORES)
 endforeach()
 foreach(source IN LISTS TEST_SCORES)
   get_filename_component(name ${source} NAME_WE)
-  target_compile_options(native_score_${name} PRIVATE -include ${CMAKE_CURRENT_SOURCE_DIR}/scores/in_double.h -Wno-pedantic)
+  target_compile_options(native_score_${name} PRIVATE -include ${CMAKE_CURRENT_SOURCE_DIR}/scores/in_double.h)
 endforeach()
 
 flymask_test(score)
 flymask_test(score_library)
 flymask_test(score_attention SECONDS 600)
+if(FLYMASK_CLI)
+  flymask_test(score_command LIBRARIES test_cli_files)
+  add_dependencies(test_score_command flymask)
+endif()

@@ -24,17 +24,13 @@ static int is_mask(const struct dirent *entry) {
   return length > 2 && strcmp(entry->d_name + length - 2, ".c") == 0;
 }
 
-START_TEST(list_names_every_mask_with_a_description) {
+/* The lines of one kind, as JSON has them and as files are there; returns what follows. */
+static const char *check_lines(const char *line, const json_t *masks, const char *files) {
   struct dirent **entries;
-  int count = scandir(FLYMASK_SOURCE "/masks", &entries, is_mask, NULL);
+  const char *before = "";
+  int count = scandir(files, &entries, is_mask, NULL);
   ck_assert_int_gt(count, 0);
-  command_result r = command_run(directory, "list --json");
-  json_t *object = json_loads(r.out, JSON_REJECT_DUPLICATES, NULL), *masks = json_object_get(object, "masks");
   ck_assert_int_eq(json_array_size(masks), count);
-  command_free(&r);
-  r = command_run(directory, "list");
-  ck_assert_int_eq(r.code, 0);
-  const char *line = r.out, *before = "";
   for (int i = 0; i < count; i++) {
     json_t *mask = json_array_get(masks, i);
     const char *name = json_string_value(json_object_get(mask, "name"));
@@ -55,9 +51,22 @@ START_TEST(list_names_every_mask_with_a_description) {
       found |= strlen(entries[k]->d_name) == length + 2 && strncmp(entries[k]->d_name, name, length) == 0;
     ck_assert_msg(found, "%s", name);
   }
-  ck_assert_int_eq(*line, 0);
   for (int i = 0; i < count; i++) free(entries[i]);
   free(entries);
+  return line;
+}
+
+START_TEST(list_names_every_mask_and_modifier_with_a_description) {
+  static const char title[] = "\nScore modifiers (--score):\n";
+  command_result r = command_run(directory, "list --json");
+  json_t *object = json_loads(r.out, JSON_REJECT_DUPLICATES, NULL);
+  command_free(&r);
+  r = command_run(directory, "list");
+  ck_assert_int_eq(r.code, 0);
+  const char *line = check_lines(r.out, json_object_get(object, "masks"), FLYMASK_SOURCE "/masks");
+  ck_assert_int_eq(strncmp(line, title, strlen(title)), 0);
+  line = check_lines(line + strlen(title), json_object_get(object, "scores"), FLYMASK_SOURCE "/scores");
+  ck_assert_int_eq(*line, 0);
   json_decref(object);
   command_free(&r);
 }
@@ -85,7 +94,7 @@ static Suite *make_suite(void) {
   Suite *suite = suite_create("cli_list");
   TCase *c = tcase_create("cli_list");
   tcase_add_checked_fixture(c, make_directory, command_remove_directory);
-  tcase_add_test(c, list_names_every_mask_with_a_description);
+  tcase_add_test(c, list_names_every_mask_and_modifier_with_a_description);
   tcase_add_test(c, list_takes_the_first_sentence_of_a_mask);
   suite_add_tcase(suite, c);
   return suite;

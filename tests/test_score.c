@@ -259,11 +259,16 @@ START_TEST(what_a_modifier_must_not_do_is_refused) {
        2, "a score modifier cannot have constructors"},
       {"float score(float s, int b, int h, int q, int kv) { long double x = s; return (float)(x * x); }", 2,
        "floating-point type other than float and double"},
-      {"float expf(float x) __asm__(\"system\");\nfloat score(float s, int b, int h, int q, int kv) { return expf(s); }",
+      {"float expf(float x) __asm__(\"system\");\nfloat score(float s, int b, int h, int q, int kv) { return expf(s); "
+       "}",
        0, ""},
       {"float score(float s, int b, int h, int q, int kv) { __builtin_trap(); }", 2, "a score modifier cannot trap"},
+      {"static float f(float s) { return sinf(sinf(sinf(sinf(sinf(sinf(sinf(sinf(sinf(sinf(s)))))))))); }\n"
+       "float score(float s, int b, int h, int q, int kv) { return f(f(f(f(f(f(f(f(f(s))))))))); }",
+       3, "the score modifier is too large"},
       {"#include <math.h>\nfloat score(float s, int b, int h, int q, int kv) { return s; }", 2, "file not found"},
-      {"#include \"/etc/passwd\"\nfloat score(float s, int b, int h, int q, int kv) { return s; }", 2, "file not found"},
+      {"#include \"/etc/passwd\"\nfloat score(float s, int b, int h, int q, int kv) { return s; }", 2,
+       "file not found"},
   };
   for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
     char source[512];
@@ -332,8 +337,8 @@ START_TEST(the_cache_keeps_modifiers) {
   const fly_arg bake[] = {FLY_REAL("cap", 3)};
   for (int baked = 0; baked < 2; baked++)
     for (int time = 0; time < 2; time++) {
-      fly_compile_options options = {
-          FLY_INIT(fly_compile_options), .cache = directory, .bake = bake, .bake_count = baked};
+      fly_compile_options options = {FLY_INIT(fly_compile_options), .cache = directory, .bake = bake,
+                                     .bake_count = baked};
       fly_score *score = NULL;
       fly_error error;
       ck_fly_ok(fly_score_compile(capped, "cap.c", &options, &score, &error), error);

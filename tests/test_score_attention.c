@@ -144,8 +144,8 @@ static int window[2] = {20, 9}, wide[2] = {100, 70}, half = 128;
 static const struct {
   oracle_predicate *see;
   void *context;
-} masks[] = {{see_causal, NULL}, {see_all, NULL}, {see_window, window}, {see_window, wide}, {see_random, &half},
-             {see_none, NULL}};
+} masks[] = {{see_causal, NULL}, {see_all, NULL},     {see_window, window},
+             {see_window, wide}, {see_random, &half}, {see_none, NULL}};
 enum { MASKS = sizeof masks / sizeof *masks };
 
 START_TEST(any_mask_and_modifier) {
@@ -241,10 +241,8 @@ START_TEST(sinks_of_any_size) {
 END_TEST
 
 START_TEST(sink_gradients_alone_and_added) {
-  backward_spec spec = {.call = {.dim = 16, .heads = 3, .len_q = 130, .len_kv = 130},
-                        .no_d_q = true,
-                        .no_d_k = true,
-                        .no_d_v = true};
+  backward_spec spec = {
+      .call = {.dim = 16, .heads = 3, .len_q = 130, .len_kv = 130}, .no_d_q = true, .no_d_k = true, .no_d_v = true};
   scored_case s;
   float once[3];
   set_up(&s, &spec, see_causal, NULL, 1, true);
@@ -353,11 +351,11 @@ START_TEST(wrong_calls_are_refused) {
   set_up(&s, &spec, see_causal, NULL, 1, true);
   set_up(&other, &spec, see_causal, NULL, 0, false);
   fly_attention good = s.t.base.call, c;
-#define REFUSED(text, ...)                                                        \
-  c = good;                                                                       \
-  __VA_ARGS__;                                                                    \
-  ck_assert_int_eq(fly_attention_forward(&c, &error), FLY_ERROR_ARGUMENT);        \
-  ck_assert_msg(strstr(error.message, text), "%s", error.message);                \
+#define REFUSED(text, ...)                                                                                             \
+  c = good;                                                                                                            \
+  __VA_ARGS__;                                                                                                         \
+  ck_assert_int_eq(fly_attention_forward(&c, &error), FLY_ERROR_ARGUMENT);                                             \
+  ck_assert_msg(strstr(error.message, text), "%s", error.message);                                                     \
   ck_assert_int_eq(fly_attention_backward(&c, &error), FLY_ERROR_ARGUMENT)
   REFUSED("score is NULL, but the kernel has the score modifier", c.score = NULL);
   REFUSED("score is of modifier.c", c.score = other.bound);
@@ -375,6 +373,75 @@ START_TEST(wrong_calls_are_refused) {
   ck_assert_int_eq(fly_attention_backward(&c, &error), FLY_ERROR_ARGUMENT);
   ck_assert_msg(strstr(error.message, "d_v and d_sink share memory"), "%s", error.message);
   tear_down(&s), tear_down(&other);
+}
+END_TEST
+
+/* The parts of a gated sum may have modifiers and sinks of their own. */
+START_TEST(gated_sums_take_modifiers_and_sinks) {
+  enum { ROWS = 90, DIM = 16 };
+  backward_spec spec = {.call = {.dim = DIM, .len_q = ROWS, .len_kv = ROWS}};
+  scored_case s[2];
+  fly_error error = {0};
+  float logits[2][ROWS], sum[ROWS * DIM], want[ROWS * DIM];
+  fly_gated_part parts[2];
+  memset(parts, 0, sizeof parts);
+  memset(want, 0, sizeof want);
+  for (int i = 0; i < 2; i++) {
+    set_up(&s[i], &spec, i ? see_all : see_causal, NULL, i, true);
+    fly_attention *c = &s[i].t.base.call;
+    if (i) c->q = s[0].t.base.call.q, c->k = s[0].t.base.call.k, c->v = s[0].t.base.call.v;
+    ck_fly_ok(fly_attention_forward(c, &error), error);
+    for (int r = 0; r < ROWS; r++) {
+      logits[i][r] = (float)(r % 7) - 3 + (float)i;
+      for (int d = 0; d < DIM; d++)
+        want[r * DIM + d] += (float)(oracle_get(&c->out, 0, 0, r, d) / (1 + exp(-logits[i][r])));
+    }
+    parts[i].attention = *c;
+    parts[i].attention.d_sink = parts[i].attention.out = parts[i].attention.lse = (fly_tensor){0};
+    parts[i].gate.logits = fly_tensor_dense(logits[i], FLY_F32, 1, 1, ROWS, 1);
+  }
+  fly_gated_call call = {FLY_INIT(fly_gated_call),
+                         .parts = parts,
+                         .count = 2,
+                         .q = parts[0].attention.q,
+                         .k = parts[0].attention.k,
+                         .v = parts[0].attention.v,
+                         .out = fly_tensor_dense(sum, FLY_F32, 1, 1, ROWS, DIM)};
+  ck_fly_ok(fly_gated_forward(&call, &error), error);
+  for (int i = 0; i < ROWS * DIM; i++) ck_assert_msg(fabsf(sum[i] - want[i]) < 2e-6f, "%d: %g %g", i, sum[i], want[i]);
+  parts[1].attention.d_sink = s[1].t.base.call.d_sink;
+  ck_assert_int_eq(fly_gated_forward(&call, &error), FLY_ERROR_ARGUMENT);
+  ck_assert_msg(strstr(error.message, "no gradients of sinks"), "%s", error.message);
+  tear_down(&s[0]), tear_down(&s[1]);
+}
+END_TEST
+
+/* Rows of a selection's grouped call are not positions, and its partial outputs would each count the sink. */
+START_TEST(selections_refuse_modifiers_and_sinks) {
+  fly_mask *mask = NULL;
+  fly_selection *selection = NULL;
+  fly_kernel *plain = NULL, *scored = NULL;
+  fly_error error = {0};
+  static float data[128 * 16], sink[1];
+  ck_fly_ok(fly_mask_compile_file(FLYMASK_SOURCE "/masks/selected_tiles.c", NULL, &mask, &error), error);
+  fly_tensor t = fly_tensor_dense(data, FLY_F32, 1, 1, 128, 16);
+  fly_moba_desc moba = {FLY_INIT(fly_moba_desc), .block = 64, .top = 2, .q = t, .k = t};
+  ck_fly_ok(fly_moba_select(mask, &moba, &selection, &error), error);
+  fly_score *score = compile(1, NULL);
+  fly_kernel_desc desc = {FLY_INIT(fly_kernel_desc), .type = FLY_F32, .head_dim = 16};
+  ck_fly_ok(fly_kernel_create(mask, &desc, &plain, &error), error);
+  desc.score = score;
+  ck_fly_ok(fly_kernel_create(mask, &desc, &scored, &error), error);
+  fly_attention call = {FLY_INIT(fly_attention), .kernel = scored, .q = t, .k = t, .v = t, .out = t};
+  ck_assert_int_eq(fly_selection_forward(selection, &call, &error), FLY_ERROR_ARGUMENT);
+  ck_assert_msg(strstr(error.message, "the kernel has a score modifier"), "%s", error.message);
+  call.kernel = plain, call.sink = fly_tensor_dense(sink, FLY_F32, 1, 1, 1, 1);
+  ck_assert_int_eq(fly_selection_backward(selection, &call, &error), FLY_ERROR_ARGUMENT);
+  ck_assert_msg(strstr(error.message, "sink is given"), "%s", error.message);
+  fly_kernel_release(&plain), fly_kernel_release(&scored);
+  fly_score_release(&score);
+  fly_selection_release(&selection);
+  fly_mask_release(&mask);
 }
 END_TEST
 
@@ -410,6 +477,8 @@ static Suite *make_suite(void) {
   tcase_add_test(tests, what_a_modifier_hides_stays_hidden);
   tcase_add_test(tests, huge_scores_in_bf16_stay_finite);
   tcase_add_test(tests, wrong_calls_are_refused);
+  tcase_add_test(tests, gated_sums_take_modifiers_and_sinks);
+  tcase_add_test(tests, selections_refuse_modifiers_and_sinks);
   tcase_add_test(tests, failing_allocations_are_errors);
   suite_add_tcase(suite, tests);
   return suite;

@@ -168,8 +168,9 @@ static void compare(const score_case *c, int which, const char *target) {
       for (int i = 0; i < FLYI_BLOCK * FLYI_BLOCK; i++) {
         int q = q0 + i / FLYI_BLOCK, kv = kv0 + i % FLYI_BLOCK;
         double by, want = library[which].formula(before[i], b, h, q, kv, &by), most = library[which].tolerance;
-        ck_assert_msg(fabs(s[i] - want) <= most * (1 + fabs(want)), "%s, %s: score(%g, %d, %d, %d, %d) is %.9g, not %.9g",
-                      library[which].name, target, before[i], b, h, q, kv, s[i], want);
+        ck_assert_msg(fabs(s[i] - want) <= most * (1 + fabs(want)),
+                      "%s, %s: score(%g, %d, %d, %d, %d) is %.9g, not %.9g", library[which].name, target, before[i], b,
+                      h, q, kv, s[i], want);
         ck_assert_msg(fabs(slope[i] - by) <= 2e-6 * (1 + fabs(by)), "%s, %s: the slope at %g is %.9g, not %.9g",
                       library[which].name, target, before[i], slope[i], by);
       }

@@ -23,8 +23,8 @@
  * where that 0 would meet an infinity or NaN of Q, K or dO, the sums run pair by pair instead. What a query sees is
  * never hidden: a NaN gives NaN.
  *
- * With a score modifier s', the scores of a whole block come first, in natural units; the modifier puts s' in their place
- * and its derivative into G's. Then P = exp(s' - LSE) and G = scale P * (dO V' - delta) * ds'/ds. */
+ * With a score modifier s', the scores of a whole block come first, in natural units; the modifier puts s' in their
+ * place and its derivative into G's. Then P = exp(s' - LSE) and G = scale P * (dO V' - delta) * ds'/ds. */
 #if defined __AVX2__ && !defined __AVX512F__
 #define COLS 3 /* 12 sums, 3 vectors and a broadcast: all of its 16 registers */
 #endif

@@ -31,9 +31,7 @@ INLINE double from_bits_double(uint64_t x) { return __builtin_bit_cast(double, x
 
 float fly_math_fabsf(float x) { return from_bits(bits_of(x) & 0x7fffffff); }
 
-float fly_math_copysignf(float x, float y) {
-  return from_bits((bits_of(x) & 0x7fffffff) | (bits_of(y) & 0x80000000));
-}
+float fly_math_copysignf(float x, float y) { return from_bits((bits_of(x) & 0x7fffffff) | (bits_of(y) & 0x80000000)); }
 
 float fly_math_sqrtf(float x) { return __builtin_sqrtf(x); }
 
@@ -212,7 +210,7 @@ INLINE float reduce_turns(float x, uint32_t *n) {
   uint64_t product = (m * high << 32) + m * middle + (m * low >> 32);
   uint64_t whole = product + ((uint64_t)1 << 61);
   float r = (float)((double)(int64_t)(product - (whole & (uint64_t)3 << 62)) * 3.406121580086554e-19); /* pi / 2^63 */
-  bool small = u < 0x3c000000;                                                                       /* 2^-7 */
+  bool small = u < 0x3c000000;                                                                         /* 2^-7 */
   *n = small ? 0 : (uint32_t)(whole >> 62);
   return small ? from_bits(u) : r;
 }

@@ -1,5 +1,5 @@
-/* tokens.h: what fly_len_... and fly_token_... of a mask or a score modifier become: functions of the templates that are
- * joined with them at run time. */
+/* tokens.h: what fly_len_... and fly_token_... of a mask or a score modifier become: functions of the templates that
+ * are joined with them at run time. */
 #ifndef FLYMASK_TOKENS_H
 #define FLYMASK_TOKENS_H
 

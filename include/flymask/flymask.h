@@ -182,8 +182,8 @@ FLY_API fly_status fly_mask_bind(fly_mask *mask, const fly_arg *args, int count,
 FLY_API fly_bound *fly_bound_retain(fly_bound *bound);
 FLY_API void fly_bound_release(fly_bound **bound);
 
-/* Score modifiers: what flymask/score.h describes, s' = score(s, b, h, q, kv) for each pair before the softmax, with the derivative
- * that the backward pass needs. They are compiled, cached, bound and described as masks are, from sources of their own; a kernel
+/* Score modifiers: what flymask/score.h describes, s' = score(s, b, h, q, kv) for each pair before the softmax, with the
+ * derivative that the backward pass needs. They are compiled, cached, bound and described as masks are, from sources of their own; a kernel
  * joins one with a mask (fly_kernel_desc), and a call binds both. */
 typedef struct fly_score fly_score;
 
@@ -404,7 +404,8 @@ FLY_API fly_status fly_map_text(const fly_map *map, int64_t b, int64_t h, int co
 /* ---- 7. Kernels ----------------------------------------------------------------------------------------------------- */
 
 /* Code for one mask, score modifier, element type and head dimension on one target. Lengths, batch, heads, strides, scale and
- * parameters are arguments of a call: a new value never compiles again. A kernel retains its mask and its modifier; desc is copied. */
+ * parameters are arguments of a call: a new value never compiles again. A kernel retains its mask and its
+ * modifier; desc is copied. */
 typedef struct fly_kernel fly_kernel;
 
 typedef struct fly_kernel_desc {
@@ -466,7 +467,7 @@ typedef struct fly_attention {
   bool add_gradients;       /* add to what d_q, d_k, d_v and d_sink hold, in their type, instead of overwriting it */
   fly_bound *score;         /* of the kernel's score modifier, both directions; NULL where it has none */
   fly_tensor sink;          /* optional, both directions: f32 [1, heads, 1, 1]; not in fly_selection_... */
-  fly_tensor d_sink;        /* fly_attention_backward: its gradient, shaped as sink; data NULL: not wanted */
+  fly_tensor d_sink;        /* fly_attention_backward: its gradient, shaped as sink; data NULL: not wanted. Not in gated calls */
   struct fly_cuda *cuda;    /* kernels for NVIDIA GPUs only, and then needed: section 15 */
   void *stream;             /* CUstream; NULL: the context's default stream */
 } fly_attention;
@@ -477,13 +478,13 @@ FLY_API fly_status fly_attention_forward(const fly_attention *call, fly_error *e
  * threads: where call->threads is 0, on what OpenMP would use at that moment, so set it where the two may differ. */
 FLY_API fly_status fly_attention_workspace(const fly_attention *call, size_t *bytes, fly_error *error);
 
-/* The gradients of out and lse with respect to q, k, v and sink, by the same call: q, k, v, out and lse (not optional here) are what
- * the forward call read and wrote, d_out is the gradient that arrives at out, and d_lse, where given, the one at lse. d_out
- * has the shape of out and, as d_lse, is read through out_rows, in which rows may repeat here.
+/* The gradients of out and lse with respect to q, k, v and sink, by the same call: q, k, v, out and lse (not optional
+ * here) are what the forward call read and wrote, d_out is the gradient that arrives at out, and d_lse, where
+ * given, the one at lse. d_out has the shape of out and, as d_lse, is read through out_rows, in which rows may repeat here.
  *
  * Every row of d_q, d_k and d_v is written (or added to): one that the call does not read gets 0, one that it reads several
- * times (heads that share keys, row maps with repetitions) the sum, in a fixed order. Sums are f32 and rounded once. A query with LSE -inf
- * contributes nothing. The result does not depend on the number of threads. */
+ * times (heads that share keys, row maps with repetitions) the sum, in a fixed order. Sums are f32 and rounded once. A query
+ * with LSE -inf contributes nothing. The result does not depend on the number of threads. */
 FLY_API fly_status fly_attention_backward(const fly_attention *call, fly_error *error);
 
 /* As fly_attention_workspace. At most, with n = len_q + len_kv in whole blocks of 64, for each query head of each batch entry:

@@ -1,6 +1,6 @@
-/* oracle_score.h: attention with a score modifier and sinks in double precision, pair by pair, forward and backward: an
- * extension of oracle.h and oracle_backward.h. The modifier's derivative is taken by central differences. Shares no code
- * with the library. */
+/* oracle_score.h: attention with a score modifier and sinks in double precision, pair by pair, forward and backward:
+ * an extension of oracle.h and oracle_backward.h. The modifier's derivative is taken by central differences. Shares no
+ * code with the library. */
 #ifndef TEST_ORACLE_SCORE_H
 #define TEST_ORACLE_SCORE_H
 

@@ -54,7 +54,8 @@ void score_case_run(const score_case *c, int b, int h, int q0, int kv0, int rows
       first[0] = both, first[1] = by;
       continue;
     }
-    ck_assert_msg(memcmp(first[0], both, size) == 0 && memcmp(first[1], by, size) == 0, "ORC and our own loader differ");
+    ck_assert_msg(memcmp(first[0], both, size) == 0 && memcmp(first[1], by, size) == 0,
+                  "ORC and our own loader differ");
     memcpy(s, both, size), memcpy(slope, by, size);
     guard_free(both), guard_free(by), guard_free(first[0]), guard_free(first[1]);
   }
