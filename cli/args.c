@@ -207,6 +207,9 @@ static bool parse_other(int key, char *text, struct argp_state *state, arguments
   case KEY_JSON:
     a->json = true;
     return true;
+  case KEY_BANDWIDTH:
+    a->bandwidth = true;
+    return true;
   case KEY_BACKWARD:
     a->backward = true;
     return true;

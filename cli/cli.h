@@ -51,7 +51,7 @@ typedef struct arguments {
   float scale;
   int threads; /* 0: OpenMP's */
   const char *target, *emit, *sample;
-  bool json, backward;
+  bool json, backward, bandwidth;
 } arguments;
 
 /* The options' keys. A command lists the options that it takes; parse_argument understands them all. */
@@ -82,6 +82,7 @@ enum {
   KEY_JSON,
   KEY_SAMPLE,
   KEY_BACKWARD,
+  KEY_BANDWIDTH,
   KEY_OUT = 'o'
 };
 
@@ -248,6 +249,11 @@ const char *grouped(int64_t value);
 const char *peak_kind(fly_type type);
 /* One measurement of about `ms` milliseconds on `threads` threads, in GFLOP/s. */
 double peak_measure(fly_type type, int threads, double ms);
+
+/* ---- the memory's (bandwidth.c) ------------------------------------------------------------------------------------- */
+
+/* Reads dense tensors once on `threads` threads, in GB/s. */
+double read_rate(const fly_tensor *const *tensors, int count, int threads);
 
 /* ---- pictures (picture.c, font.c, tiles.c, panel.c) -------------------------------------------------------------- */
 
