@@ -184,7 +184,7 @@ static bool parse_other(int key, char *text, struct argp_state *state, arguments
   int64_t first, second;
   switch (key) {
   case KEY_HEAD_DIM:
-    if (!parse_pair(state, "--head-dim", text, 1, 256, false, &first, &second)) second = first;
+    if (!parse_pair(state, "--head-dim", text, 1, 512, false, &first, &second)) second = first;
     a->head_dim = (int)first;
     a->value_dim = (int)second;
     return true;

@@ -104,7 +104,7 @@ enum {
 #define OPTION_THREADS {"threads", KEY_THREADS, "N", 0, "Threads at most (default: as many as OpenMP would use)", 0}
 #define OPTION_JSON {"json", KEY_JSON, NULL, 0, "Print one JSON object instead of text", 0}
 #define OPTION_HEAD_DIM                                                                                                \
-  {"head-dim", KEY_HEAD_DIM, "D[,DV]", 0, "Dimension of queries and keys, and of values if another (1 to 256)", 0}
+  {"head-dim", KEY_HEAD_DIM, "D[,DV]", 0, "Dimension of queries and keys, and of values if another (1 to 512)", 0}
 #define OPTION_DTYPE {"dtype", KEY_DTYPE, "f32|f16|bf16", 0, "Element type of the tensors", 0}
 
 #define MASK_ARGUMENTS "MASK [NAME=VALUE...]"

@@ -8,10 +8,10 @@ static fly_status check_desc(const fly_kernel_desc *d, fly_error *error) {
   if (d->type != FLY_F32 && d->type != FLY_F16 && d->type != FLY_BF16)
     return flyi_fail(error, FLY_ERROR_ARGUMENT, "desc.type is %s: kernels are for f32, f16 or bf16",
                      fly_type_name(d->type));
-  if (d->head_dim < 1 || d->head_dim > 256)
-    return flyi_fail(error, FLY_ERROR_ARGUMENT, "desc.head_dim is %d: it must be 1 to 256", d->head_dim);
-  if (d->value_dim < 1 || d->value_dim > 256)
-    return flyi_fail(error, FLY_ERROR_ARGUMENT, "desc.value_dim is %d: it must be 1 to 256, or 0 for head_dim",
+  if (d->head_dim < 1 || d->head_dim > FLYI_MAX_DIM)
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "desc.head_dim is %d: it must be 1 to 512", d->head_dim);
+  if (d->value_dim < 1 || d->value_dim > FLYI_MAX_DIM)
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "desc.value_dim is %d: it must be 1 to 512, or 0 for head_dim",
                      d->value_dim);
   return FLY_OK;
 }

@@ -126,7 +126,7 @@ INLINE vf query_words(const flyi_forward_cpu *c, const char *row, int d, int typ
 /* Queries interleaved by ROWS, so that the broadcasts of a register block read consecutive floats. */
 INLINE void pack_queries(const flyi_forward_cpu *c, word *q, int depth, int type) {
   enum { AHEAD = 6 * ROWS }; /* rows that are asked for: through a row map they may be anywhere */
-  static const float zeros[256];
+  static const float zeros[FLYI_MAX_DIM];
   for (int i = 0; i < min(AHEAD, c->count); i++)
     fetch_row(row_at(c->q, c->q_stride, c->q_rows, i, type), c->dim * element_size(type), false);
   for (int r0 = 0; r0 < c->count; r0 += ROWS) {

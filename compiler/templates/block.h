@@ -37,7 +37,7 @@ INLINE bool is_special(vu check) { return lanes((vi)(check >= 0x7f800000)) != 0;
  * written: dim, or a little more, with zeros. `plain`: NaNs are made plain. Returns the largest magnitudes. */
 INLINE vu pack_transposed(float *out, const void *data, int64_t stride, const int32_t *rows, int count, int dim,
                           int depth, float scale, bool plain, int type) {
-  static const float zeros[256]; /* a row that is not there */
+  static const float zeros[FLYI_MAX_DIM]; /* a row that is not there */
   vu check = (vu)0;
   for (int i0 = 0; i0 < BLOCK; i0 += W) {
     const char *row[W];
@@ -67,7 +67,7 @@ INLINE vu pack_transposed(float *out, const void *data, int64_t stride, const in
 /* The same for bf16 that stays as it is: out[word][64], `depth` words of each row. Returns what is not finite. */
 INLINE vi pack_transposed_words(word *out, const void *data, int64_t stride, const int32_t *rows, int count, int dim,
                                 int depth) {
-  static const float zeros[256]; /* a row that is not there */
+  static const float zeros[FLYI_MAX_DIM]; /* a row that is not there */
   vi special = (vi)0;
   for (int i0 = 0; i0 < BLOCK; i0 += W) {
     const char *row[W];

@@ -20,7 +20,7 @@ typedef struct flyi_mask_args {
 enum { FLYI_BUFFER_SLOTS = 6 };
 
 /* Pairs are evaluated in blocks of 64 x 64. */
-enum { FLYI_BLOCK = 64, FLYI_MAX_DIM = 256 /* of head_dim and value_dim */ };
+enum { FLYI_BLOCK = 64, FLYI_MAX_DIM = 512 /* of head_dim and value_dim */ };
 
 /* Bit j of bits[r] is mask(b, h, q0 + r, kv0 + j). q0 has the offset added. The block may reach beyond the lengths: the
  * caller ignores those bits. */
