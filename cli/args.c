@@ -193,7 +193,7 @@ static bool parse_other(int key, char *text, struct argp_state *state, arguments
   int64_t first, second;
   switch (key) {
   case KEY_HEAD_DIM:
-    if (!parse_pair(state, "--head-dim", text, 1, 256, false, &first, &second)) second = first;
+    if (!parse_pair(state, "--head-dim", text, 1, 512, false, &first, &second)) second = first;
     a->head_dim = (int)first;
     a->value_dim = (int)second;
     return true;
@@ -218,6 +218,9 @@ static bool parse_other(int key, char *text, struct argp_state *state, arguments
     return true;
   case KEY_SCORE:
     a->score = text;
+    return 0;
+  case KEY_BANDWIDTH:
+    a->bandwidth = true;
     return true;
   case KEY_BACKWARD:
     a->backward = true;

@@ -21,6 +21,7 @@ static const struct argp_option options[] = {
     OPTION_THREADS,
     OPTION_RUN_TARGET,
     {"backward", KEY_BACKWARD, NULL, 0, "Measure the gradients too", 0},
+    {"bandwidth", KEY_BANDWIDTH, NULL, 0, "Measure what reading the keys and values once takes, too", 0},
     OPTION_JSON,
     {0}};
 
@@ -33,7 +34,8 @@ static const char doc[] =
     "return, "
     "with a map at hand, and backward likewise. A visible pair counts 2 (D + DV) flops forward and 6 D + 4 DV "
     "backward. The peak is that of independent multiply-add chains in registers at the widest vectors, on as many "
-    "threads; for bf16, of its dot products where the machine has them.\n"
+    "threads; for bf16, of its dot products where the machine has them. With few queries a call waits for memory: "
+    "--bandwidth counts the bytes of K and V, each once, and sets their rate against a loop that only reads them.\n"
     "\n"
     "On a GPU a measurement is as many calls as take 10 ms, from the first launch to the end of the last; compiling "
     "gives "
@@ -42,12 +44,14 @@ static const char doc[] =
     "Examples:\n"
     "  flymask bench causal --lengths 8192 --head-dim 64 --dtype f32 --threads 1\n"
     "  flymask bench stochastic --lengths 4096 --rows random:1 --heads 9,3 \\\n"
-    "      --head-dim 64 --dtype f16 --json\n";
+    "      --head-dim 64 --dtype f16 --json\n"
+    "  flymask bench full --lengths 1,32768 --heads 32,8 --head-dim 128 --dtype bf16 \\\n"
+    "      --threads 1 --bandwidth\n";
 
 typedef struct figures {
   device gpu;
-  timing cold, cached, map, forward, backward, peak; /* peak: GFLOP/s in the place of ms */
-  int64_t pairs;
+  timing cold, cached, map, forward, backward, peak, read; /* peak: GFLOP/s in the place of ms; read: GB/s */
+  int64_t pairs, bytes;                                    /* bytes: of K and V */
   int threads;
 } figures;
 
@@ -155,6 +159,10 @@ static void free_tensors(tensors *t) {
   free(t->d_v.data);
 }
 
+static int64_t bytes_of(const fly_tensor *t) {
+  return t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3] * (int64_t)fly_type_size(t->type);
+}
+
 typedef fly_status direction(const fly_attention *call, fly_error *error);
 
 /* So many calls one after the other, to their end. */
@@ -171,7 +179,7 @@ static fly_status run_calls(direction *run, const fly_attention *call, int calls
 /* The kernel and the peak in turn; the first run warms up. Launches cost less than they seem to where they overlap with
  * what was launched before: on a GPU several calls are one measurement. */
 static fly_status measure_kernel(direction *run, const char *what, const fly_attention *call, timing *time,
-                                 figures *out, fly_error *error) {
+                                 bool bandwidth, figures *out, fly_error *error) {
   double ms;
   fly_status status = run_calls(run, call, 1, out, &ms, error);
   if (status == FLY_OK && out->gpu.cuda) status = run_calls(run, call, 1, out, &ms, error);
@@ -180,8 +188,9 @@ static fly_status measure_kernel(direction *run, const char *what, const fly_att
     progress("running the kernel, %s, %d", what, time->count + 1);
     status = run_calls(run, call, calls, out, &ms, error);
     timing_add(time, ms);
-    if (!out->gpu.cuda && out->peak.count < peaks)
-      timing_add(&out->peak, peak_measure(call->q.type, out->threads, 20));
+    if (out->gpu.cuda) continue;
+    if (bandwidth) timing_add(&out->read, read_rate((const fly_tensor *[]){&call->k, &call->v}, 2, out->threads));
+    if (out->peak.count < peaks) timing_add(&out->peak, peak_measure(call->q.type, out->threads, 20));
   }
   return status;
 }
@@ -227,10 +236,12 @@ static fly_status measure_call(const arguments *args, bound_mask *mask, const fl
                           .d_k = t.d_k,
                           .d_v = t.d_v};
     fly_attention placed;
+    out->bytes = bytes_of(&t.k) + bytes_of(&t.v);
     status = device_call(&out->gpu, &call, &placed, error);
-    if (status == FLY_OK) status = measure_kernel(fly_attention_forward, "forward", &placed, &out->forward, out, error);
+    if (status == FLY_OK)
+      status = measure_kernel(fly_attention_forward, "forward", &placed, &out->forward, args->bandwidth, out, error);
     if (status == FLY_OK && args->backward)
-      status = measure_kernel(fly_attention_backward, "backward", &placed, &out->backward, out, error);
+      status = measure_kernel(fly_attention_backward, "backward", &placed, &out->backward, false, out, error);
   }
   free_tensors(&t);
   fly_kernel_release(&kernel);
@@ -254,6 +265,20 @@ static double backward_rate(const arguments *args, const figures *f) {
   return rate_of(f, 6 * args->head_dim + 4 * args->value_dim, &f->backward);
 }
 
+static double forward_gbs(const figures *f) {
+  double ms = timing_median(&f->forward);
+  return ms > 0 ? (double)f->bytes / ms * 1e-6 : 0;
+}
+
+/* Adds some figures to the others; takes over both. NULL: no memory. */
+static json_t *join_figures(json_t *all, json_t *more) {
+  bool joined = all && more && json_object_update(all, more) == 0;
+  json_decref(more);
+  if (joined) return all;
+  json_decref(all);
+  return NULL;
+}
+
 static fly_status print_json(const arguments *args, const figures *f, fly_error *error) {
   double peak = timing_median(&f->peak), rate = forward_rate(args, f), backward = backward_rate(args, f);
   bool gpu = f->gpu.cuda != NULL;
@@ -262,14 +287,15 @@ static fly_status print_json(const arguments *args, const figures *f, fly_error 
                           "forward_ms", timing_median(&f->forward), "visible_pairs", (json_int_t)f->pairs, "gflops",
                           rate, "peak_gflops", peak, "peak_kind", gpu ? "none" : peak_kind(args->type), "peak_ratio",
                           peak > 0 ? rate / peak : 0, "threads", f->threads);
-  if (!args->backward) return report_json(all, error);
-  json_t *more = json_pack("{sf sf sf}", "backward_ms", timing_median(&f->backward), "backward_gflops", backward,
-                           "backward_peak_ratio", peak > 0 ? backward / peak : 0);
-  bool joined = all && more && json_object_update(all, more) == 0;
-  json_decref(more);
-  if (joined) return report_json(all, error);
-  json_decref(all);
-  return fail_memory(error);
+  if (args->backward)
+    all = join_figures(all, json_pack("{sf sf sf}", "backward_ms", timing_median(&f->backward), "backward_gflops",
+                                      backward, "backward_peak_ratio", peak > 0 ? backward / peak : 0));
+  if (args->bandwidth) {
+    double gbs = forward_gbs(f), read = timing_median(&f->read);
+    all = join_figures(all, json_pack("{sI sf sf sf}", "bytes", (json_int_t)f->bytes, "gbs", gbs, "read_gbs", read,
+                                      "read_ratio", read > 0 ? gbs / read : 0));
+  }
+  return all ? report_json(all, error) : fail_memory(error);
 }
 
 static void print_text(const arguments *args, const figures *f) {
@@ -287,6 +313,12 @@ static void print_text(const arguments *args, const figures *f) {
               f->threads == 1 ? "" : "s");
   report_line("share of the peak", "%.2f", peak > 0 ? rate / peak : 0);
   if (args->backward) report_line("share, backward", "%.2f", peak > 0 ? backward / peak : 0);
+  if (!args->bandwidth) return;
+  double gbs = forward_gbs(f), read = timing_median(&f->read);
+  report_line("keys and values", "%s bytes", grouped(f->bytes));
+  report_line("bandwidth", "%.1f GB/s", gbs);
+  report_line("a loop that reads", "%.1f GB/s", read);
+  report_line("share of that", "%.2f", read > 0 ? gbs / read : 0);
 }
 
 int command_bench(int argc, char **argv) {

@@ -53,7 +53,7 @@ typedef struct arguments {
   float scale;
   int threads; /* 0: OpenMP's */
   const char *target, *emit, *sample;
-  bool json, backward, text;
+  bool json, backward, bandwidth, text;
 } arguments;
 
 /* The options' keys. A command lists the options that it takes; parse_argument understands them all. */
@@ -89,6 +89,7 @@ enum {
   KEY_TO_ARRAYS,
   KEY_TEXT,
   KEY_SCORE,
+  KEY_BANDWIDTH,
   KEY_OUT = 'o'
 };
 
@@ -112,7 +113,7 @@ enum {
   {"target", KEY_TARGET, "T", 0, "cuda: an NVIDIA GPU; sm_80 and others: one, with code for that (default: the CPU)", 0}
 #define OPTION_JSON {"json", KEY_JSON, NULL, 0, "Print one JSON object instead of text", 0}
 #define OPTION_HEAD_DIM                                                                                                \
-  {"head-dim", KEY_HEAD_DIM, "D[,DV]", 0, "Dimension of queries and keys, and of values if another (1 to 256)", 0}
+  {"head-dim", KEY_HEAD_DIM, "D[,DV]", 0, "Dimension of queries and keys, and of values if another (1 to 512)", 0}
 #define OPTION_DTYPE {"dtype", KEY_DTYPE, "f32|f16|bf16", 0, "Element type of the tensors", 0}
 
 #define OPTION_SCORE                                                                                                   \
@@ -307,6 +308,11 @@ const char *grouped(int64_t value);
 const char *peak_kind(fly_type type);
 /* One measurement of about `ms` milliseconds on `threads` threads, in GFLOP/s. */
 double peak_measure(fly_type type, int threads, double ms);
+
+/* ---- the memory's (bandwidth.c) ------------------------------------------------------------------------------------- */
+
+/* Reads dense tensors once on `threads` threads, in GB/s. */
+double read_rate(const fly_tensor *const *tensors, int count, int threads);
 
 /* ---- pictures (picture.c, font.c, tiles.c, panel.c) -------------------------------------------------------------- */
 

@@ -66,8 +66,8 @@ static fly_status check_shapes(const arguments *args, const inputs *in, fly_erro
     return fail(error, FLY_ERROR_ARGUMENT, args->v, "keys and values differ in batch, heads or length");
   if (q[0] != k[0] || q[3] != k[3])
     return fail(error, FLY_ERROR_ARGUMENT, args->k, "queries and keys differ in batch or head_dim");
-  if (q[3] < 1 || q[3] > 256 || v[3] < 1 || v[3] > 256)
-    return fail(error, FLY_ERROR_ARGUMENT, q[3] < 1 || q[3] > 256 ? args->q : args->v, "head_dim must be 1 to 256");
+  if (q[3] < 1 || q[3] > 512 || v[3] < 1 || v[3] > 512)
+    return fail(error, FLY_ERROR_ARGUMENT, q[3] < 1 || q[3] > 512 ? args->q : args->v, "head_dim must be 1 to 512");
   if (k[1] == 0 || q[1] % k[1] != 0)
     return fail(error, FLY_ERROR_ARGUMENT, args->k, "%lld key heads do not divide %lld query heads", (long long)k[1],
                 (long long)q[1]);

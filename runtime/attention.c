@@ -1,6 +1,7 @@
 /* attention.c: the forward call. Checks it, builds its map where none is given, then runs phases of three parallel
  * steps: which keys are needed and in which order to work; packing them; the attention of up to 128 queries at a
- * time. Steps share nothing but the workspace, and an item's result does not depend on who computes it. */
+ * time. Steps share nothing but the workspace, and an item's result does not depend on who computes it. A call of few
+ * queries and many keys goes another way (split.c). */
 
 #include "cuda.h"
 
@@ -167,29 +168,57 @@ fly_status fly_attention_forward(const fly_attention *attention, fly_error *erro
   return flyi_attention_forward(attention, NULL, error);
 }
 
+static void run_schedule(flyi_schedule *s, const fly_map *map, void *workspace) {
+  flyi_schedule_use_map(s, map);
+  flyi_schedule_place(s, workspace);
+  for (s->first = 0; s->first < s->groups; s->first += s->phase_groups)
+    run_phase(s, flyi_min64(s->phase_groups, s->groups - s->first));
+}
+
+/* One of two ways: by tiles of queries, or by ranges of keys. */
+typedef struct plan {
+  bool splits;
+  flyi_schedule schedule;
+  flyi_split split;
+  int64_t bytes;
+} plan;
+
+static void make_plan(plan *p, const flyi_call *call, const flyi_after *after) {
+  p->splits = flyi_split_suits(call);
+  if (p->splits) {
+    flyi_split_plan(&p->split, call);
+    p->split.after = after;
+  } else {
+    flyi_schedule_plan(&p->schedule, call);
+    p->schedule.after = after;
+  }
+  p->bytes = p->splits ? p->split.bytes : p->schedule.bytes;
+}
+
 fly_status flyi_attention_forward(const fly_attention *attention, const flyi_after *after, fly_error *error) {
   flyi_call call;
-  flyi_schedule s;
+  plan p;
   fly_map *map = NULL;
   void *memory = NULL, *workspace;
   fly_status status = flyi_call_check(attention, &call, error);
   if (status) return status;
   if (call.c.kernel->cuda_target[0]) return flyi_cuda_forward(&call, error);
-  flyi_schedule_plan(&s, &call);
-  s.after = after;
-  if ((status = flyi_workspace_check(&call.c, s.bytes, error))) return status;
-  if (!s.groups || !s.query_blocks) return FLY_OK;
+  make_plan(&p, &call, after);
+  if ((status = flyi_workspace_check(&call.c, p.bytes, error))) return status;
+  if (!call.c.geometry.batch || !call.c.geometry.heads || !call.domain.max_q) return FLY_OK;
   if (!call.c.map && (status = flyi_call_map(&call, &map, error))) goto done;
   if ((status = flyi_call_score(&call, error))) goto done;
-  flyi_schedule_use_map(&s, map ? map : call.c.map);
   workspace = call.c.workspace;
-  if (!workspace && !(workspace = memory = flyi_workspace_take(s.bytes))) {
+  if (!workspace && !(workspace = memory = flyi_workspace_take(p.bytes))) {
     status = flyi_no_memory(error);
     goto done;
   }
-  flyi_schedule_place(&s, workspace);
-  for (s.first = 0; s.first < s.groups; s.first += s.phase_groups)
-    run_phase(&s, flyi_min64(s.phase_groups, s.groups - s.first));
+  if (p.splits) {
+    p.split.map = map ? map : call.c.map;
+    flyi_split_run(&p.split, workspace);
+  } else {
+    run_schedule(&p.schedule, map ? map : call.c.map, workspace);
+  }
 done:
   flyi_mask_args_free(call.score_args);
   flyi_workspace_give(memory);
@@ -199,13 +228,13 @@ done:
 
 fly_status fly_attention_workspace(const fly_attention *attention, size_t *bytes, fly_error *error) {
   flyi_call call;
-  flyi_schedule s;
+  plan p;
   if (!bytes) return flyi_fail(error, FLY_ERROR_ARGUMENT, "bytes is NULL");
   *bytes = 0;
   fly_status status = flyi_call_check(attention, &call, error);
   if (status) return status;
   if (call.c.kernel->cuda_target[0]) return flyi_cuda_workspace(&call, false, bytes, error);
-  flyi_schedule_plan(&s, &call);
-  *bytes = (size_t)s.bytes;
+  make_plan(&p, &call, NULL);
+  *bytes = (size_t)p.bytes;
   return FLY_OK;
 }

@@ -10,6 +10,9 @@ extern const flyi_forward_code flyi_forward_x86_64, flyi_forward_x86_64_v3, flyi
     flyi_forward_x86_64_v4_bf16;
 const flyi_forward_code *flyi_forward_code_of(flyi_isa isa, fly_type type);
 
+extern const flyi_split_code flyi_split_x86_64, flyi_split_x86_64_v3, flyi_split_x86_64_v4, flyi_split_x86_64_v4_bf16;
+const flyi_split_code *flyi_split_code_of(flyi_isa isa, fly_type type);
+
 /* ---- a checked call (check_call.c, check_tensors.c) -------------------------------------------------------------- */
 
 /* The caller's struct, complete: geometry filled in from the tensors, scale and out_rows set. Row maps have a stride of
@@ -133,6 +136,29 @@ void flyi_schedule_group(flyi_schedule *s, int64_t g);
 flyi_group flyi_schedule_of(const flyi_schedule *s, int64_t g);
 /* The runs that the queries from `query` on see, none where the map has no such row. */
 int64_t flyi_schedule_runs(const flyi_schedule *s, int64_t b, int64_t h, int64_t query, const fly_run **runs);
+
+/* ---- few queries and many keys (split.c) ------------------------------------------------------------------------- */
+
+typedef struct flyi_split {
+  const flyi_call *call;
+  const flyi_after *after;
+  const fly_map *map;
+  const flyi_split_code *code;
+  flyi_threads threads;
+  int workers;
+  int64_t groups, group_heads;
+  int64_t ranges, rows, width; /* of keys and queries of the longest entry; value_dim padded to the lanes */
+  int64_t scratch_bytes, bytes;
+  /* The workspace: */
+  float *out;    /* [groups, ranges, rows, width] */
+  float *state;  /* [groups, ranges, rows, 2] */
+  char *scratch; /* [workers] */
+} flyi_split;
+
+/* Whether the call is one of few queries and many keys: decided by its longest entry and its heads alone. */
+bool flyi_split_suits(const flyi_call *call);
+void flyi_split_plan(flyi_split *s, const flyi_call *call);
+void flyi_split_run(flyi_split *s, void *workspace);
 
 /* ---- backward (backward.h), the builds of templates/attn_bwd_cpu.c (cpu.c) --------------------------------------- */
 

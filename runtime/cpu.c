@@ -78,6 +78,18 @@ const flyi_forward_code *flyi_forward_code_of(flyi_isa isa, fly_type type) {
   }
 }
 
+const flyi_split_code *flyi_split_code_of(flyi_isa isa, fly_type type) {
+  if (isa == FLYI_X86_64_V4_BF16 && type == FLY_BF16) return &flyi_split_x86_64_v4_bf16;
+  switch (flyi_isa_vectors(isa)) {
+  case FLYI_X86_64_V4:
+    return &flyi_split_x86_64_v4;
+  case FLYI_X86_64_V3:
+    return &flyi_split_x86_64_v3;
+  default:
+    return &flyi_split_x86_64;
+  }
+}
+
 const flyi_backward_code *flyi_backward_code_of(flyi_isa isa, fly_type type) {
   if (isa == FLYI_X86_64_V4_BF16 && type == FLY_BF16) return &flyi_backward_x86_64_v4_bf16;
   switch (flyi_isa_vectors(isa)) {

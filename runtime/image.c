@@ -230,8 +230,8 @@ static bool is_value(uint32_t type, uint64_t value) {
 
 static bool is_kernel(const fixed *f) {
   if (f->kernel_type == FLY_TYPE_NONE) return f->head_dim == 0 && f->value_dim == 0 && f->kernel_target == 0;
-  return f->kernel_type <= FLY_BF16 && f->head_dim >= 1 && f->head_dim <= 256 && f->value_dim >= 1 &&
-         f->value_dim <= 256;
+  return f->kernel_type <= FLY_BF16 && f->head_dim >= 1 && f->head_dim <= FLYI_MAX_DIM && f->value_dim >= 1 &&
+         f->value_dim <= FLYI_MAX_DIM;
 }
 
 static fly_status read_fixed(const flyi_section sections[SECTIONS], fixed *f, fly_error *error) {

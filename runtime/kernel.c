@@ -9,10 +9,10 @@ static fly_status check_desc(const fly_kernel_desc *d, fly_error *error) {
   if (d->type != FLY_F32 && d->type != FLY_F16 && d->type != FLY_BF16)
     return flyi_fail(error, FLY_ERROR_ARGUMENT, "desc.type is %s: kernels are for f32, f16 or bf16",
                      fly_type_name(d->type));
-  if (d->head_dim < 1 || d->head_dim > 256)
-    return flyi_fail(error, FLY_ERROR_ARGUMENT, "desc.head_dim is %d: it must be 1 to 256", d->head_dim);
-  if (d->value_dim < 1 || d->value_dim > 256)
-    return flyi_fail(error, FLY_ERROR_ARGUMENT, "desc.value_dim is %d: it must be 1 to 256, or 0 for head_dim",
+  if (d->head_dim < 1 || d->head_dim > FLYI_MAX_DIM)
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "desc.head_dim is %d: it must be 1 to 512", d->head_dim);
+  if (d->value_dim < 1 || d->value_dim > FLYI_MAX_DIM)
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "desc.value_dim is %d: it must be 1 to 512, or 0 for head_dim",
                      d->value_dim);
   return FLY_OK;
 }
@@ -32,6 +32,9 @@ fly_status fly_kernel_create(fly_mask *mask, const fly_kernel_desc *desc, fly_ke
   bool cuda = flyi_is_cuda_target(d.target);
   if (cuda && strlen(d.target) >= sizeof ((fly_kernel *)0)->cuda_target)
     return flyi_fail(error, FLY_ERROR_ARGUMENT, "desc.target is %.40s: not a target", d.target);
+  if (cuda && (d.head_dim > 256 || d.value_dim > 256))
+    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "desc.head_dim is %d, value_dim %d: kernels for GPUs go up to 256",
+                     d.head_dim, d.value_dim);
   if (cuda && d.score)
     return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "desc.score: kernels for GPUs take no score modifier yet");
   if ((status = flyi_isa_parse(d.target && !cuda ? d.target : mask->image.target, &isa, error))) return status;

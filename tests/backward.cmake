@@ -1,4 +1,5 @@
 # Backward attention against the double-precision oracle and central differences.
+flymask_test(attention_far)
 flymask_test(backward_shapes)
 flymask_test(backward_rows)
 flymask_test(backward_numbers)

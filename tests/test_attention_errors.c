@@ -269,9 +269,9 @@ START_TEST(kernel_descriptions_are_checked) {
   refuse_kernel(described(size, FLY_F64, 64, 64, NULL), FLY_ERROR_ARGUMENT, "desc.type is f64");
   refuse_kernel(described(size, FLY_TYPE_NONE, 64, 64, NULL), FLY_ERROR_ARGUMENT, "desc.type");
   refuse_kernel(described(size, FLY_F32, 0, 64, NULL), FLY_ERROR_ARGUMENT, "desc.head_dim is 0");
-  refuse_kernel(described(size, FLY_F32, 257, 64, NULL), FLY_ERROR_ARGUMENT, "desc.head_dim is 257");
+  refuse_kernel(described(size, FLY_F32, 513, 64, NULL), FLY_ERROR_ARGUMENT, "desc.head_dim is 513");
   refuse_kernel(described(size, FLY_F32, -1, 64, NULL), FLY_ERROR_ARGUMENT, "desc.head_dim is -1");
-  refuse_kernel(described(size, FLY_F32, 64, 257, NULL), FLY_ERROR_ARGUMENT, "desc.value_dim is 257");
+  refuse_kernel(described(size, FLY_F32, 64, 513, NULL), FLY_ERROR_ARGUMENT, "desc.value_dim is 513");
   refuse_kernel(described(size, FLY_F32, 64, -2, NULL), FLY_ERROR_ARGUMENT, "desc.value_dim is -2");
   refuse_kernel(described(size, FLY_F32, 64, 64, "x86-64-v9"), FLY_ERROR_ARGUMENT, "target x86-64-v9");
   fly_error error;

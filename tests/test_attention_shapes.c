@@ -30,7 +30,7 @@ END_TEST
 
 START_TEST(every_length_from_1_to_300) {
   for (int n = 1; n <= 300; n++) {
-    call_spec s = {.dim = 8, .len_q = n, .len_kv = n, .seed = n};
+    call_spec s = {.type = types[n % 3], .dim = 8, .len_q = n, .len_kv = n, .seed = n};
     call_test(&s, see_causal, NULL);
     s.len_kv = 301 - n;
     call_test(&s, see_window, window);
@@ -51,7 +51,21 @@ END_TEST
 
 START_TEST(every_head_dim_from_1_to_256) {
   for (int d = 1; d <= 256; d++) {
-    call_spec s = {.dim = d, .value_dim = 257 - d, .len_q = 10, .len_kv = 66, .q_offset = 56};
+    call_spec s = {.type = types[d % 3], .dim = d, .value_dim = 257 - d, .len_q = 10, .len_kv = 66, .q_offset = 56};
+    call_test(&s, see_causal, NULL);
+  }
+}
+END_TEST
+
+START_TEST(head_dims_up_to_512) {
+  static const int large[][2] = {{128, 512}, {512, 128}, {257, 300}, {320, 257}, {384, 511}, {511, 1}, {512, 512}};
+  CALL_FOR_TARGETS(target)
+  for (int t = 0; t < 3; t++) {
+    call_spec s = {.type = types[t], .dim = large[_i][0], .value_dim = large[_i][1], .target = target, .heads = 2};
+    s.kv_heads = 1, s.len_q = 9, s.len_kv = 130, s.q_offset = 121;
+    call_test(&s, see_causal, NULL);
+    s.len_kv = 530, s.q_offset = 520, s.layout = LAYOUT_PADDED;
+    s.len_q = 5; /* few queries and many keys */
     call_test(&s, see_causal, NULL);
   }
 }
@@ -119,6 +133,7 @@ static Suite *make_suite(void) {
   tcase_add_test(tests, every_length_from_1_to_300);
   tcase_add_loop_test(tests, every_head_dim, 0, DIMS);
   tcase_add_test(tests, every_head_dim_from_1_to_256);
+  tcase_add_loop_test(tests, head_dims_up_to_512, 0, 7);
   tcase_add_loop_test(tests, value_dim_differs_from_head_dim, 0, DIMS);
   tcase_add_loop_test(tests, groups_of_query_heads, 0, 4);
   tcase_add_loop_test(tests, every_map_tile, 0, 6);

@@ -15,12 +15,12 @@ START_TEST(any_length) { /* every pair of lengths with two of the masks in turn 
   static const int lengths[] = {1, 2, 5, 63, 64, 65, 127, 128, 131, 195};
   int turn = _i;
   CALL_FOR_TARGETS(target)
-    for (int j = 0; j < 10; j++)
-      for (int k = 0; k < 2; k++, turn++) {
-        int64_t len_q = lengths[_i], len_kv = lengths[j];
-        backward_spec s = {.call = {.dim = 16, .target = target, .len_q = len_q, .len_kv = len_kv, .seed = j}};
-        backward_test(&s, masks[turn % MASKS].see, masks[turn % MASKS].context);
-      }
+  for (int j = 0; j < 10; j++)
+    for (int k = 0; k < 2; k++, turn++) {
+      int64_t len_q = lengths[_i], len_kv = lengths[j];
+      backward_spec s = {.call = {.dim = 16, .target = target, .len_q = len_q, .len_kv = len_kv, .seed = j}};
+      backward_test(&s, masks[turn % MASKS].see, masks[turn % MASKS].context);
+    }
 }
 END_TEST
 
@@ -38,6 +38,29 @@ START_TEST(any_head_dimension) {
                                 .seed = _i},
                        .d_lse = other};
     backward_test(&s, see_window, wide);
+  }
+}
+END_TEST
+
+START_TEST(every_length_and_head_dimension_up_to_300) {
+  for (int n = 1; n <= 300; n++) {
+    backward_spec s = {.call = {.type = types[n % 3], .dim = 1 + n % 17, .len_q = n, .len_kv = 301 - n, .seed = n}};
+    backward_test(&s, masks[n % MASKS].see, masks[n % MASKS].context);
+    if (n > 256) continue;
+    s.call = (call_spec){
+        .type = types[n % 3], .dim = n, .value_dim = 257 - n, .len_q = 3, .len_kv = 66, .q_offset = 63};
+    backward_test(&s, see_causal, NULL);
+  }
+}
+END_TEST
+
+START_TEST(head_dimensions_up_to_512) {
+  static const int large[][2] = {{128, 512}, {512, 128}, {257, 511}, {512, 512}};
+  CALL_FOR_TARGETS(target)
+  for (int t = 0; t < 3; t++) {
+    backward_spec s = {.call = {.type = types[t], .dim = large[_i][0], .value_dim = large[_i][1], .target = target}};
+    s.call.len_q = 70, s.call.len_kv = 66;
+    backward_test(&s, see_causal, NULL);
   }
 }
 END_TEST
@@ -112,6 +135,8 @@ static Suite *suite(void) {
   TCase *tests = tcase_create("shapes");
   tcase_add_loop_test(tests, any_length, 0, 10);
   tcase_add_loop_test(tests, any_head_dimension, 0, 17);
+  tcase_add_test(tests, every_length_and_head_dimension_up_to_300);
+  tcase_add_loop_test(tests, head_dimensions_up_to_512, 0, 4);
   tcase_add_loop_test(tests, any_type_and_mask, 0, 3);
   tcase_add_loop_test(tests, any_tile, 0, 4);
   tcase_add_loop_test(tests, heads_in_groups, 0, 4);

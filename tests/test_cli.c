@@ -146,8 +146,8 @@ START_TEST(wrong_usage_exits_with_2_and_says_what_is_wrong) {
       {"show causal -o x.png", "--lengths NQ,NKV is missing"},
       {"bench causal" SHAPE " --dtype f64", "--dtype wants f32, f16 or bf16, not 'f64'"},
       {"bench causal" SHAPE " --heads 3,2", "HKV must divide HQ"},
-      {"bench causal" SHAPE " --head-dim 257", "--head-dim wants an integer of 1 to 256"},
-      {"bench causal" SHAPE " --head-dim 0", "--head-dim wants an integer of 1 to 256"},
+      {"bench causal" SHAPE " --head-dim 513", "--head-dim wants an integer of 1 to 512"},
+      {"bench causal" SHAPE " --head-dim 0", "--head-dim wants an integer of 1 to 512"},
       {"bench causal --lengths 64 --head-dim 32", "--dtype f32|f16|bf16 is missing"},
       {"bench causal --lengths 64 --dtype f32", "--head-dim D[,DV] is missing"},
       {"build causal --dtype f32 -o x", "--head-dim D[,DV] is missing"},
@@ -232,8 +232,8 @@ START_TEST(run_refuses_tensors_that_do_not_belong_together) {
       {{2, 2, 8, 16}, {1, 2, 8, 16}, {1, 2, 8, 16}, "queries and keys differ in batch or head_dim"},
       {{1, 2, 8, 16}, {1, 2, 8, 16}, {1, 2, 7, 16}, "keys and values differ"},
       {{1, 3, 8, 16}, {1, 2, 8, 16}, {1, 2, 8, 16}, "2 key heads do not divide 3 query heads"},
-      {{1, 1, 8, 257}, {1, 1, 8, 257}, {1, 1, 8, 16}, "head_dim must be 1 to 256"},
-      {{1, 1, 8, 16}, {1, 1, 8, 16}, {1, 1, 8, 0}, "v.npy: head_dim must be 1 to 256"},
+      {{1, 1, 8, 513}, {1, 1, 8, 513}, {1, 1, 8, 16}, "head_dim must be 1 to 512"},
+      {{1, 1, 8, 16}, {1, 1, 8, 16}, {1, 1, 8, 0}, "v.npy: head_dim must be 1 to 512"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     write_array("q.npy", FLY_F32, 4, cases[i].q, data);

@@ -180,7 +180,7 @@ static void no_program(flyi_image *image) { image->program.size = 0; }
 static void no_code(flyi_image *image) { image->code.size = 0; }
 static void half_kernel(flyi_image *image) { image->kernel.head_dim = 64; }
 static void wide_kernel(flyi_image *image) {
-  image->kernel = (fly_kernel_desc){.type = FLY_F32, .head_dim = 257, .value_dim = 64};
+  image->kernel = (fly_kernel_desc){.type = FLY_F32, .head_dim = 513, .value_dim = 64};
 }
 static void odd_program(flyi_image *image) { image->program = image->code; }
 

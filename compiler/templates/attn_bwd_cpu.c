@@ -126,7 +126,7 @@ INLINE vi pack_both(float *out, const void *data, int64_t stride, const int32_t 
     for (int n = 0; n < width; n += W) *(vh_memory *)((uint16_t *)out + i * width + n) = load_row_half(row, n, dim);
   }
   memset((uint16_t *)out + count * width, 0, sizeof(uint16_t) * width * (BLOCK - count));
-  return pack_beside((word *)down(out, width), data, stride, rows, count, dim);
+  return pack_beside((word *)down(out, width), data, stride, rows, count, BLOCK, dim);
 }
 
 static int pack_queries(const flyi_queries_cpu *c) {
@@ -144,7 +144,7 @@ static int pack_keys(const flyi_keys_cpu *c) {
   pack_transposed_words((word *)c->v_transposed, c->v, c->v_stride, c->rows, c->count, c->value_dim,
                         words_of(c->value_dim));
   int width = round_up(c->dim, W);
-  return lanes(pack_beside((word *)down(c->packed_k, width), c->k, c->k_stride, c->rows, c->count, c->dim)) != 0;
+  return lanes(pack_beside((word *)down(c->packed_k, width), c->k, c->k_stride, c->rows, c->count, BLOCK, c->dim)) != 0;
 }
 #else
 INLINE int pack_queries_of(const flyi_queries_cpu *c, int type) {

@@ -72,16 +72,6 @@ static int64_t scratch_size(int32_t dim, int32_t value_dim) {
 
 /* ---- packing --------------------------------------------------------------------------------------------------- */
 
-/* Asks for a row that is soon read or written. */
-INLINE void fetch_row(const char *row, int bytes, bool to_write) {
-  for (int i = 0; i < bytes; i += 64) {
-    if (to_write)
-      __builtin_prefetch(row + i, 1, 3);
-    else
-      __builtin_prefetch(row + i, 0, 3);
-  }
-}
-
 /* All rows of a tensor that a block reads: they may be anywhere. */
 INLINE void fetch_rows(const void *data, int64_t stride, const int32_t *rows, int count, int dim, int type) {
   for (int i = 0; i < count; i++) fetch_row(row_at(data, stride, rows, i, type), dim * element_size(type), false);
@@ -93,7 +83,7 @@ static int pack(const flyi_pack_cpu *p) {
   fetch_rows(p->v, p->v_stride, p->rows, p->count, p->value_dim, p->type);
   pack_transposed_words((word *)p->packed_k, p->k, p->k_stride, p->rows, p->count, p->dim,
                         round_up(words_of(p->dim), DEPTH));
-  return lanes(pack_beside((word *)p->packed_v, p->v, p->v_stride, p->rows, p->count, p->value_dim)) != 0;
+  return lanes(pack_beside((word *)p->packed_v, p->v, p->v_stride, p->rows, p->count, BLOCK, p->value_dim)) != 0;
 }
 
 /* Elements of a query from word d on. */
@@ -146,7 +136,7 @@ INLINE vf query_words(const flyi_forward_cpu *c, const char *row, int d, int typ
 /* Queries interleaved by ROWS, so that the broadcasts of a register block read consecutive floats. */
 INLINE void pack_queries(const flyi_forward_cpu *c, word *q, int depth, int type) {
   enum { AHEAD = 6 * ROWS }; /* rows that are asked for: through a row map they may be anywhere */
-  static const float zeros[256];
+  static const float zeros[FLYI_MAX_DIM];
   for (int i = 0; i < min(AHEAD, c->count); i++)
     fetch_row(row_at(c->q, c->q_stride, c->q_rows, i, type), c->dim * element_size(type), false);
   for (int r0 = 0; r0 < c->count; r0 += ROWS) {
@@ -174,16 +164,6 @@ INLINE void scale_words(word *p, float factor) {
   _Static_assert(COLS * W == BLOCK, "P of earlier keys");
 #else
   store(p, load(p) * factor);
-#endif
-}
-
-/* c columns of a row, from `key` on. */
-INLINE void store_probabilities(word *p, int key, const vf *x, int c) {
-#ifdef FLYI_DOTS
-  UNROLL for (int j = 0; j + 1 < c; j += 2) store_words(p + (key + W * j) / PAIR, round_pair(x[j], x[j + 1]));
-  if (c & 1) store_rounded(p + (key + W * (c - 1)) / PAIR, x[c - 1]);
-#else
-  UNROLL for (int j = 0; j < c; j++) store(p + key + W * j, x[j]);
 #endif
 }
 
@@ -270,25 +250,6 @@ INLINE void add_values(work *w, const shape *s, int r0, const word *v, int64_t v
   first /= PAIR, last = words_of(last); /* a masked neighbour has P = 0 */
   add_product(s->o + r0 * s->width, s->width, s->width, w->p + first, 1, BLOCK / PAIR, v + first * v_stride, v_stride,
               last - first);
-}
-
-/* One probability, and W channels of a value. */
-INLINE float probability(const word *p, int key) {
-#ifdef FLYI_DOTS
-  uint32_t bits = p[key / 2] >> key % 2 * 16 << 16;
-  return __builtin_bit_cast(float, bits);
-#else
-  return p[key];
-#endif
-}
-
-INLINE vf value_of(const word *v, int64_t v_stride, int key) {
-#ifdef FLYI_DOTS
-  vw x = load_words(v + key / 2 * v_stride);
-  return key % 2 ? second_of(x) : first_of(x);
-#else
-  return load(v + key * v_stride);
-#endif
 }
 
 /* The same where V holds an infinity or a NaN: only pairs that are visible. */

@@ -16,6 +16,16 @@ INLINE const char *row_at(const void *data, int64_t stride, const int32_t *rows,
   return (const char *)data + (rows ? rows[i] : i) * stride * element_size(type);
 }
 
+/* Asks for a row that is soon read or written. */
+INLINE void fetch_row(const char *row, int bytes, bool to_write) {
+  for (int i = 0; i < bytes; i += 64) {
+    if (to_write)
+      __builtin_prefetch(row + i, 1, 3);
+    else
+      __builtin_prefetch(row + i, 0, 3);
+  }
+}
+
 /* exp2_of wants NaNs without a payload in the low bits: only f32 can have one. */
 INLINE vf plain_nan(int type, vf x) { return type == FLY_F32 ? x == x ? x : (vf)__builtin_nanf("") : x; }
 
@@ -27,7 +37,7 @@ INLINE bool is_special(vu check) { return lanes((vi)(check >= 0x7f800000)) != 0;
  * written: dim, or a little more, with zeros. `plain`: NaNs are made plain. Returns the largest magnitudes. */
 INLINE vu pack_transposed(float *out, const void *data, int64_t stride, const int32_t *rows, int count, int dim,
                           int depth, float scale, bool plain, int type) {
-  static const float zeros[256]; /* a row that is not there */
+  static const float zeros[FLYI_MAX_DIM]; /* a row that is not there */
   vu check = (vu)0;
   for (int i0 = 0; i0 < BLOCK; i0 += W) {
     const char *row[W];
@@ -57,7 +67,7 @@ INLINE vu pack_transposed(float *out, const void *data, int64_t stride, const in
 /* The same for bf16 that stays as it is: out[word][64], `depth` words of each row. Returns what is not finite. */
 INLINE vi pack_transposed_words(word *out, const void *data, int64_t stride, const int32_t *rows, int count, int dim,
                                 int depth) {
-  static const float zeros[256]; /* a row that is not there */
+  static const float zeros[FLYI_MAX_DIM]; /* a row that is not there */
   vi special = (vi)0;
   for (int i0 = 0; i0 < BLOCK; i0 += W) {
     const char *row[W];
@@ -82,8 +92,8 @@ INLINE vi pack_transposed_words(word *out, const void *data, int64_t stride, con
   return special;
 }
 
-/* out[pair of rows][width]: rows 2 i and 2 i + 1 side by side, zeros for rows from count on. Likewise. */
-INLINE vi pack_beside(word *out, const void *data, int64_t stride, const int32_t *rows, int count, int dim) {
+/* out[pair of rows][width]: rows 2 i and 2 i + 1 side by side, zeros for rows from count to `all`. Likewise. */
+INLINE vi pack_beside(word *out, const void *data, int64_t stride, const int32_t *rows, int count, int all, int dim) {
   int width = round_up(dim, W);
   vi special = (vi)0;
   for (int i = 0; i < count; i += 2) {
@@ -95,8 +105,8 @@ INLINE vi pack_beside(word *out, const void *data, int64_t stride, const int32_t
       store_words(out + i / 2 * width + n, x);
     }
   }
-  int done = (count + 1) / 2;
-  memset(out + done * width, 0, sizeof(word) * width * (BLOCK / 2 - done));
+  int done = words_of(count);
+  memset(out + done * width, 0, sizeof(word) * width * (words_of(all) - done));
   return special;
 }
 #endif
@@ -162,6 +172,37 @@ INLINE void add_product(float *out, int64_t out_row, int width, const word *a, i
       break;
     }
   }
+}
+
+/* ---- P and V ----------------------------------------------------------------------------------------------------- */
+
+/* c columns of a row, from `key` on. */
+INLINE void store_probabilities(word *p, int key, const vf *x, int c) {
+#ifdef FLYI_DOTS
+  UNROLL for (int j = 0; j + 1 < c; j += 2) store_words(p + (key + W * j) / PAIR, round_pair(x[j], x[j + 1]));
+  if (c & 1) store_rounded(p + (key + W * (c - 1)) / PAIR, x[c - 1]);
+#else
+  UNROLL for (int j = 0; j < c; j++) store(p + key + W * j, x[j]);
+#endif
+}
+
+/* One of a row of probabilities, and W channels of a value; v_stride: from PAIR values to the next ones. */
+INLINE float probability(const word *p, int key) {
+#ifdef FLYI_DOTS
+  uint32_t bits = p[key / 2] >> key % 2 * 16 << 16;
+  return __builtin_bit_cast(float, bits);
+#else
+  return p[key];
+#endif
+}
+
+INLINE vf value_of(const word *v, int64_t v_stride, int key) {
+#ifdef FLYI_DOTS
+  vw x = load_words(v + key / 2 * v_stride);
+  return key % 2 ? second_of(x) : first_of(x);
+#else
+  return load(v + key * v_stride);
+#endif
 }
 
 #endif

@@ -20,7 +20,7 @@ typedef struct flyi_mask_args {
 enum { FLYI_BUFFER_SLOTS = 6 };
 
 /* Pairs are evaluated in blocks of 64 x 64. */
-enum { FLYI_BLOCK = 64, FLYI_MAX_DIM = 256 /* of head_dim and value_dim */ };
+enum { FLYI_BLOCK = 64, FLYI_MAX_DIM = 512 /* of head_dim and value_dim */ };
 
 /* Bit j of bits[r] is mask(b, h, q0 + r, kv0 + j). q0 has the offset added. The block may reach beyond the lengths: the
  * caller ignores those bits. */
@@ -103,6 +103,51 @@ typedef struct flyi_forward_code {
   int (*pack)(const flyi_pack_cpu *pack); /* not 0: V holds an infinity or a NaN */
   void (*forward)(const flyi_forward_cpu *call);
 } flyi_forward_code;
+
+/* ---- few queries and many keys on the CPU (attn_split_cpu.c) -----------------------------------------------------------
+ *
+ * The queries of all heads of a group pass together over a range of its keys: a row is a query of a head, head by head.
+ * What they make of it is a partial attention, and those of all ranges are joined. */
+enum { FLYI_SPLIT_ROWS = 16 /* at most */, FLYI_SPLIT_KEYS = 2048 /* of a range */ };
+
+typedef struct flyi_split_cpu {
+  const void *q[FLYI_SPLIT_ROWS];
+  const void *k, *v; /* of the group; at the entry's first row where rows is null */
+  int64_t k_stride, v_stride;
+  const int32_t *rows;
+  int32_t heads, queries; /* of the group, of a head */
+  int32_t type, dim, value_dim;
+  float scale;      /* times log2(e) */
+  int32_t b, h, q0; /* what the mask is told about the first query of the first head */
+  int64_t first, last, len_kv; /* keys [first, last); first is a multiple of 64 */
+  const struct fly_run *runs[FLYI_SPLIT_ROWS]; /* of each head's map tile */
+  int64_t run_count[FLYI_SPLIT_ROWS];
+  int32_t run_blocks;
+  uint8_t one_mask; /* all heads see the same */
+  uint8_t in_place; /* V is f32 in whole vectors and may be read where it is */
+  flyi_tile_fn *tile;
+  const flyi_mask_args *args;
+  void *scratch;    /* aligned to 64, one for each thread */
+  float *out;       /* [rows][width], width: value_dim rounded up to the lanes; not divided by the sum */
+  float *state;     /* [rows][2]: the maximum of the scores, in base 2, and the sum of 2^(score - maximum) */
+} flyi_split_cpu;
+
+/* One row of the result. */
+typedef struct flyi_join_cpu {
+  const float *out, *state; /* of the row in the first range */
+  int64_t out_step, state_step, count; /* to the next range; ranges */
+  void *to;
+  float *lse; /* may be null */
+  int32_t type, value_dim;
+} flyi_join_cpu;
+
+/* What a build of the template offers. */
+typedef struct flyi_split_code {
+  int32_t lanes;
+  int64_t (*scratch_size)(int32_t dim, int32_t value_dim);
+  void (*split)(const flyi_split_cpu *call);
+  void (*join)(const flyi_join_cpu *row);
+} flyi_split_code;
 
 /* ---- backward attention on the CPU (attn_bwd_cpu.c) -------------------------------------------------------------------
  *

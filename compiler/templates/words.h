@@ -29,6 +29,14 @@ INLINE vw round_beside(vf x, vf y) {
 /* W floats as W elements. */
 INLINE void store_rounded(word *p, vf x) { *(vh_memory *)p = (vh)_mm512_cvtneps_pbh((__m512)x); }
 
+/* Elements i of x and of y side by side: the first 16 words, and the others. */
+INLINE void interleave_halves(vw x, vw y, vw *low, vw *high) {
+  const vpair first = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+                       8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+  *low = (vw)_mm512_permutex2var_epi16((__m512i)x, (__m512i)first, (__m512i)y);
+  *high = (vw)_mm512_permutex2var_epi16((__m512i)x, (__m512i)(first + 16), (__m512i)y);
+}
+
 INLINE vw as_words(vf x) { return float_to_bits(x); }
 INLINE vw beside(vh x, vh y) { return __builtin_convertvector(x, vu) | __builtin_convertvector(y, vu) << 16; }
 /* The first and the second elements of words. */

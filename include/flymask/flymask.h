@@ -411,8 +411,8 @@ typedef struct fly_kernel fly_kernel;
 typedef struct fly_kernel_desc {
   size_t size;
   fly_type type;      /* of Q, K, V and the output: FLY_F32, FLY_F16, FLY_BF16; sums are f32 */
-  int head_dim;       /* D, 1 to 256 */
-  int value_dim;      /* DV, 1 to 256; 0: head_dim */
+  int head_dim;       /* D, 1 to 512 */
+  int value_dim;      /* DV, 1 to 512; 0: head_dim */
   const char *target; /* as in fly_compile_options; default: the mask's */
   fly_score *score;   /* NULL: scores are as they are */
 } fly_kernel_desc;
@@ -439,7 +439,10 @@ FLY_API fly_tensor fly_tensor_dense(void *data, fly_type type, int64_t batch, in
  *
  * Query head h reads key/value head h / (heads of q / heads of k), which must divide. A query that sees no key gets output 0
  * and LSE -inf. Rows of out and lse that no row of the call maps to keep their value. The result does not depend on the
- * number of threads. The numerics of a row depend only on that row, its keys and the map's tiles.
+ * number of threads. The numerics of a row depend only on that row, its keys and the map's tiles, and on which of two ways
+ * the call takes: where the longest entry has 512 keys or more and its queries, times the query heads of a key/value head, are
+ * 16 or less, as when a model writes one token after the other, the keys are split into ranges of 2048, each read once for all
+ * query heads, and the ranges' results merged by LSE (not with a score modifier or a sink).
  *
  * A sink is a logit z[h] for each query head that takes part in the softmax's denominator alone (as learned by gpt-oss): out =
  * sum_j exp(S_j) V_j / (exp(z) + sum_j exp(S_j)), LSE = log(exp(z) + sum_j exp(S_j)); a query that sees no key then gets output 0

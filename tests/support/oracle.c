@@ -85,7 +85,7 @@ static void attend(const plane *p, const fly_attention *c, oracle_predicate *see
                    oracle_row *result) {
   const fly_geometry *g = &c->geometry;
   double scale = c->scale != 0 ? c->scale : 1 / sqrt((double)p->dim), most = 0, max = -INFINITY, sum = 0, value = 0;
-  double q[256];
+  double q[512];
   memset(result, 0, sizeof *result);
   for (int64_t d = 0; d < p->dim; d++)
     q[d] = oracle_get(&c->q, entry(g, p->b), p->h, through(&g->q_rows, g->cu_seqlens_q, p->b, p->h, row), d);

@@ -11,8 +11,8 @@
 typedef bool oracle_predicate(void *context, int b, int h, int q, int kv);
 
 typedef struct oracle_row {
-  double out[256], lse;
-  double size[256]; /* of what is summed up: the weighted mean of |V| */
+  double out[512], lse;
+  double size[512]; /* of what is summed up: the weighted mean of |V| */
   double tolerance; /* of an f32 kernel, without the rounding to the output's type */
   double lse_tolerance;
   bool faint; /* an infinite value has so small a weight that it is 0 in f32, and their product NaN: both are right */

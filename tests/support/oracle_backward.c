@@ -7,7 +7,7 @@
 
 #include <float.h>
 
-enum { MAX_DIM = 256 };
+enum { MAX_DIM = 512 };
 
 /* One (batch entry, query head) of a call. */
 typedef struct problem {
