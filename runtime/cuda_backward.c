@@ -1,6 +1,6 @@
-/* cuda_backward.c: a backward call on a GPU. Input: a checked call. Output: on its stream, in this order: what of each row
- * of queries is worked out once; gradients of keys and values; gradients of queries; sums of rows that repeat, and
- * zeros for rows that the call does not read. */
+/* cuda_backward.c: a backward call on a GPU. Input: a checked call. Output: on its stream, in this order: what of
+ * each row of queries is worked out once; gradients of keys and values; gradients of queries; sums of rows that
+ * repeat, and zeros for rows that the call does not read. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -41,7 +41,7 @@ static fly_status plan_side(const flyi_call *call, bool queries, side *s, fly_er
   return flyi_rows_repeat(map_of(s), &c->geometry, queries, rows, &s->repeats, &where, error);
 }
 
-/* ---- rows behind rows of a tensor (flyi_cuda_finish) ----------------------------------------------------------------- */
+/* ---- rows behind rows of a tensor (flyi_cuda_finish) ----------------------------------------------------------- */
 
 typedef struct finish_source {
   const side *side;
@@ -107,7 +107,7 @@ static fly_status stage_finish(const void *object, flyi_staging *s, fly_error *e
   return FLY_OK;
 }
 
-/* ---- the workspace --------------------------------------------------------------------------------------------------- */
+/* ---- the workspace --------------------------------------------------------------------------------------------- */
 
 typedef struct plan {
   side queries, keys;
@@ -160,7 +160,7 @@ static void place(flyi_cuda_launch *l, const plan *p, flyi_device_memory base) {
   a->walk = (int32_t)p->keys.walk;
 }
 
-/* ---- launches -------------------------------------------------------------------------------------------------------- */
+/* ---- launches -------------------------------------------------------------------------------------------------- */
 
 /* A role that walks no map: tiles of `rows` rows. */
 static fly_status run_rows(flyi_cuda_launch *l, flyi_cuda_role role, int64_t rows, int64_t pairs, fly_error *error) {

@@ -1,5 +1,6 @@
-/* What an attention call can be, on a CUDA device, simulated here: dimensions, layouts, shared heads, ragged batches, row maps,
- * offsets, empty rows, partial outputs, gradients of all sorts, maps of any tiles; against double precision. */
+/* What an attention call can be, on a CUDA device, simulated here: dimensions, layouts, shared heads, ragged
+ * batches, row maps, offsets, empty rows, partial outputs, gradients of all sorts, maps of any tiles; against
+ * double precision. */
 #include "backward_case.h"
 #include "cuda_call.h"
 #include "cuda_kernel.h"
@@ -181,7 +182,7 @@ START_TEST(each_tensor_may_be_aligned_or_not) {
 }
 END_TEST
 
-/* ---- rows without keys, calls without rows -------------------------------------------------------------------------- */
+/* ---- rows without keys, calls without rows --------------------------------------------------------------------- */
 
 START_TEST(rows_that_see_nothing_are_zero_and_their_lse_minus_infinity) {
   call_spec spec = {.type = types[_i], .dim = 64, .len_q = 200, .len_kv = 100, .heads = 2};
@@ -226,7 +227,8 @@ START_TEST(outputs_may_be_f32) {
 }
 END_TEST
 
-/* In f32: what a call without adding gives, which other tests hold to the oracle, and small integers, but for a rounding. */
+/* In f32: what a call without adding gives, which other tests hold to the oracle, and small integers, but for a
+ * rounding. */
 START_TEST(gradients_are_added_to_what_is_there) {
   if (!cuda) return;
   for (int repeats = 0; repeats < 2; repeats++) {
