@@ -28,17 +28,17 @@ static fly_status plan_side(const flyi_call *call, bool queries, side *s, fly_er
   int64_t longest = queries ? call->domain.max_q : call->domain.max_kv, group = c->geometry.heads / call->kv_heads;
   *s = (side){.call = call, .queries = queries, .heads = queries ? c->geometry.heads : call->kv_heads};
   s->padded = (longest + ROUND_ROWS - 1) / ROUND_ROWS * ROUND_ROWS;
-  bool own_rows = map_of(s)->rows &&
-                  map_of(s)->stride_head; /* heads that share keys, but not which of them they read */
+  const fly_row_map *map = map_of(s);
+  bool own_rows = map->rows && map->stride_head; /* heads that share keys, but not which of them they read */
   s->walk = queries || own_rows ? 1 : group;
   if (!queries && own_rows && group > 1) {
     s->repeats = true;
     return FLY_OK;
   }
-  if (flyi_call_knows(call, map_of(s))) return FLY_OK;
+  if (flyi_call_knows(call, map)) return FLY_OK;
   int64_t rows = queries ? c->q.shape[2] : c->k.shape[2] > c->v.shape[2] ? c->k.shape[2] : c->v.shape[2];
   flyi_repeat where;
-  return flyi_rows_repeat(map_of(s), &c->geometry, queries, rows, &s->repeats, &where, error);
+  return flyi_rows_repeat(map, &c->geometry, queries, rows, &s->repeats, &where, error);
 }
 
 /* ---- rows behind rows of a tensor (flyi_cuda_finish) ----------------------------------------------------------- */
@@ -195,7 +195,9 @@ static fly_status run_finish(flyi_cuda_launch *l, const side *s, const fly_tenso
   flyi_staging dry = {.dry = true};
   finish_places at = stage_finish_places(&source, &dry);
   flyi_device_memory base;
-  flyi_hash key = {FLYI_KEY_FINISH + s->queries, (uint64_t)t->shape[2]};
+  int64_t shape[] = {t->shape[0], t->shape[1], t->shape[2], s->walk, s->padded}; /* a map fits calls of any kv_heads */
+  flyi_hash key = flyi_hash_bytes(shape, sizeof shape);
+  key.low ^= (uint64_t)FLYI_KEY_FINISH + s->queries;
   fly_status status = flyi_cuda_put(l, key, stage_finish, &source, &base, error);
   if (status) return status;
   l->argument->finish = (flyi_cuda_finish){.to = flyi_cuda_tensor_of(t),
