@@ -1,10 +1,11 @@
-/* gpu_bench.c: times kernels from images on CUDA device 0, with libflymask_runtime alone. Output: a JSON array, one object a
- * setting, which gpu_peers.py reads.
+/* gpu_bench.c: times kernels from images on CUDA device 0, with libflymask_runtime alone. Output: a JSON array,
+ * one object a setting, which gpu_peers.py reads.
  *
  *     gpu_bench IMAGES [--rehearse] > flymask.json
  *
- * A figure is the median of measurements of at least 10 ms each, from the first launch to the end of the last; block maps are at
- * hand. Flops are 2 (D + DV) a visible pair forward, 6 D + 4 DV backward. --rehearse runs the smallest sizes, once. */
+ * A figure is the median of measurements of at least 10 ms each, from the first launch to the end of the last;
+ * block maps are at hand. Flops are 2 (D + DV) a visible pair forward, 6 D + 4 DV backward. --rehearse runs the
+ * smallest sizes, once. */
 #include <flymask/flymask.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -203,8 +204,8 @@ static fly_status run_setting(bench *b, const setting *s, fly_error *error) {
 
 /* ---- settings ---------------------------------------------------------------------------------------------------- */
 
-/* 16,384 tokens in all, as attention benchmarks usually have; then those of arXiv 2604.00754: batch and heads 16, windows of
- * 256, 2,048 to 32,768 tokens. */
+/* 16,384 tokens in all, as attention benchmarks usually have; then those of arXiv 2604.00754: batch and heads 16,
+ * windows of 256, 2,048 to 32,768 tokens. */
 static fly_status run_all(bench *b, fly_error *error) {
   fly_status status = FLY_OK;
   for (int m = 0; m < 4 && !status; m++)

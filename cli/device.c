@@ -1,5 +1,5 @@
-/* device.c: calls of a command on an NVIDIA GPU: tensors go to the device before, results come back after. Where no GPU is
- * wanted, the same calls run where they are. */
+/* device.c: calls of a command on an NVIDIA GPU: tensors go to the device before, results come back after. Where
+ * no GPU is wanted, the same calls run where they are. */
 #include <string.h>
 
 #include "cli.h"

@@ -149,10 +149,10 @@ int flyi_cuda_ptx_version(const char *target);
 typedef struct flyi_cuda_traits {
   int mask_in_loop, mask_tokens;
 } flyi_cuda_traits;
-/* Before it is joined with templates; set_tokens: those of the plan. */
-flyi_cuda_traits flyi_cuda_prepare(LLVMValueRef mask, bool set_tokens);
+/* Before it is joined with templates; set_variables: those of the plan. */
+flyi_cuda_traits flyi_cuda_prepare(LLVMValueRef mask, bool set_variables);
 /* When everything is inlined. */
-fly_status flyi_cuda_place_tokens(LLVMModuleRef module, fly_error *error);
+fly_status flyi_cuda_place_variables(LLVMModuleRef module, fly_error *error);
 /* From the symbolic module (consumed) to PTX, or optimised IR, as text with a NUL. */
 fly_status flyi_nvptx(LLVMModuleRef module, const flyi_declarations *declarations, const flyi_cuda_plan *plan,
                       const char *target, fly_emit what, flyi_bytes *out, fly_error *error);

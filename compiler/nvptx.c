@@ -212,7 +212,7 @@ static fly_status optimize(LLVMModuleRef module, const flyi_declarations *declar
   LLVMSetModuleDataLayout(module, layout);
   LLVMDisposeTargetData(layout);
   fly_status status = flyi_passes(module, "always-inline", machine, error);
-  if (!status) status = flyi_cuda_place_tokens(module, error);
+  if (!status) status = flyi_cuda_place_variables(module, error);
   if (!status) status = flyi_connect(module, declarations, &where, error);
   if (status) return status;
   internalize(module);

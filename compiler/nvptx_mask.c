@@ -28,6 +28,17 @@ static void mark_loads(LLVMValueRef mask) {
     }
 }
 
+/* What templates tell a mask beside its arguments: variables that become locals of each kernel. */
+enum { ROW_TOKEN, COLUMN_TOKEN, DIFFERENCE, VARIABLES };
+static const char *const variables[VARIABLES] = {"flyi_row_token", "flyi_column_token", "flyi_difference"};
+
+static LLVMValueRef load_variable(LLVMBuilderRef builder, LLVMValueRef mask, int which) {
+  LLVMModuleRef module = LLVMGetGlobalParent(mask);
+  LLVMTypeRef type = LLVMInt32TypeInContext(LLVMGetModuleContext(module));
+  LLVMValueRef global = LLVMGetNamedGlobal(module, variables[which]);
+  return LLVMBuildLoad2(builder, type, global ? global : LLVMAddGlobal(module, type, variables[which]), "");
+}
+
 /* ---- values that are worth keeping --------------------------------------------------------------------------------- */
 
 enum { ROW = 1, COLUMN = 2 }; /* what a value depends on, beside the call */
@@ -37,6 +48,10 @@ static unsigned depends(LLVMValueRef mask, LLVMValueRef value, const LLVMValueRe
                         int count) {
   if (value == LLVMGetParam(mask, 2)) return ROW;
   if (value == LLVMGetParam(mask, 3)) return COLUMN;
+  if (LLVMIsAGlobalVariable(value))
+    for (int i = 0; i < VARIABLES; i++)
+      if (strcmp(LLVMGetValueName2(value, &(size_t){0}), variables[i]) == 0)
+        return i == ROW_TOKEN ? ROW : i == COLUMN_TOKEN ? COLUMN : ROW | COLUMN;
   for (int i = 0; i < count; i++)
     if (known[i] == value) return what[i];
   return 0;
@@ -92,7 +107,7 @@ static void keep_values(LLVMValueRef mask) {
   LLVMDisposeBuilder(builder);
 }
 
-/* ---- tokens -------------------------------------------------------------------------------------------------------- */
+/* ---- tokens, differences -------------------------------------------------------------------------------------------------------- */
 
 /* A call of fly_token_... with the mask's own b, h and q (or kv). */
 static bool asks_for(LLVMValueRef call, LLVMValueRef mask, unsigned last) {
@@ -100,50 +115,78 @@ static bool asks_for(LLVMValueRef call, LLVMValueRef mask, unsigned last) {
          LLVMGetOperand(call, 2) == LLVMGetParam(mask, last);
 }
 
-/* Calls for the token of the mask's own query or key become loads of a variable that templates set. */
-static bool take_token(LLVMValueRef mask, const char *name, const char *variable, unsigned last) {
+/* Calls for the token of the mask's own query or key become loads of a variable. */
+static bool take_token(LLVMValueRef mask, const char *name, int variable, unsigned last) {
   LLVMModuleRef module = LLVMGetGlobalParent(mask);
-  LLVMContextRef context = LLVMGetModuleContext(module);
-  LLVMTypeRef type = LLVMInt32TypeInContext(context);
-  LLVMValueRef function = LLVMGetNamedFunction(module, name), global = NULL;
-  LLVMBuilderRef builder = LLVMCreateBuilderInContext(context);
+  LLVMValueRef function = LLVMGetNamedFunction(module, name);
+  LLVMBuilderRef builder = LLVMCreateBuilderInContext(LLVMGetModuleContext(module));
   LLVMUseRef next;
+  bool taken = false;
   for (LLVMUseRef use = function ? LLVMGetFirstUse(function) : NULL; use; use = next) {
     next = LLVMGetNextUse(use);
     LLVMValueRef call = LLVMGetUser(use);
     if (!LLVMIsACallInst(call) || !asks_for(call, mask, last)) continue;
-    if (!global) global = LLVMAddGlobal(module, type, variable);
     LLVMPositionBuilderBefore(builder, call);
-    LLVMReplaceAllUsesWith(call, LLVMBuildLoad2(builder, type, global, ""));
+    LLVMReplaceAllUsesWith(call, load_variable(builder, mask, variable));
     LLVMInstructionEraseFromParent(call);
+    taken = true;
   }
   LLVMDisposeBuilder(builder);
-  return global;
+  return taken;
 }
 
-static const char *const tokens[2] = {"flyi_row_token", "flyi_column_token"};
+/* q - kv, kv - q and signed comparisons of q with kv: what is the same on a diagonal comes from there. (q and kv are far from the
+ * ends of an int: FLYI_CUDA_MAX_LENGTH.) */
+static void take_difference(LLVMValueRef mask) {
+  LLVMValueRef q = LLVMGetParam(mask, 2), kv = LLVMGetParam(mask, 3), next;
+  LLVMBuilderRef builder = LLVMCreateBuilderInContext(LLVMGetModuleContext(LLVMGetGlobalParent(mask)));
+  for (LLVMValueRef i = LLVMGetFirstInstruction(LLVMGetEntryBasicBlock(mask)); i; i = next) {
+    next = LLVMGetNextInstruction(i);
+    if (!LLVMIsAICmpInst(i) && !LLVMIsABinaryOperator(i)) continue;
+    LLVMValueRef left = LLVMGetOperand(i, 0), right = LLVMGetOperand(i, 1), zero = LLVMConstNull(LLVMTypeOf(q)), value;
+    bool forward = left == q && right == kv;
+    if (!forward && (left != kv || right != q)) continue;
+    LLVMPositionBuilderBefore(builder, i);
+    if (LLVMIsABinaryOperator(i) && LLVMGetInstructionOpcode(i) == LLVMSub) {
+      value = load_variable(builder, mask, DIFFERENCE);
+      if (!forward) value = LLVMBuildNeg(builder, value, "");
+    } else if (LLVMIsAICmpInst(i)) {
+      LLVMIntPredicate how = LLVMGetICmpPredicate(i);
+      if (how >= LLVMIntUGT && how <= LLVMIntULE) continue;
+      value = load_variable(builder, mask, DIFFERENCE);
+      value = LLVMBuildICmp(builder, how, forward ? value : zero, forward ? zero : value, "");
+    } else {
+      continue;
+    }
+    LLVMReplaceAllUsesWith(i, value);
+    LLVMInstructionEraseFromParent(i);
+  }
+  LLVMDisposeBuilder(builder);
+}
 
-flyi_cuda_traits flyi_cuda_prepare(LLVMValueRef mask, bool set_tokens) {
+flyi_cuda_traits flyi_cuda_prepare(LLVMValueRef mask, bool set_variables) {
   flyi_cuda_traits t = {.mask_in_loop = !is_small(mask)};
   mark_loads(mask);
+  if (set_variables) {
+    t.mask_tokens = (take_token(mask, "fly_token_q", ROW_TOKEN, 2) ? 1 : 0) |
+                    (take_token(mask, "fly_token_kv", COLUMN_TOKEN, 3) ? 2 : 0);
+    if (!t.mask_in_loop) take_difference(mask);
+  }
   if (!t.mask_in_loop) keep_values(mask);
-  if (!set_tokens) return t;
-  t.mask_tokens = (take_token(mask, "fly_token_q", tokens[0], 2) ? 1 : 0) |
-                  (take_token(mask, "fly_token_kv", tokens[1], 3) ? 2 : 0);
   return t;
 }
 
-/* The variables of tokens are a kernel's own. */
-fly_status flyi_cuda_place_tokens(LLVMModuleRef module, fly_error *error) {
+/* The variables are a kernel's own. */
+fly_status flyi_cuda_place_variables(LLVMModuleRef module, fly_error *error) {
   LLVMContextRef context = LLVMGetModuleContext(module);
   LLVMBuilderRef builder = LLVMCreateBuilderInContext(context);
   fly_status status = FLY_OK;
-  for (int i = 0; i < 2; i++) {
-    LLVMValueRef global = LLVMGetNamedGlobal(module, tokens[i]);
+  for (int i = 0; i < VARIABLES; i++) {
+    LLVMValueRef global = LLVMGetNamedGlobal(module, variables[i]);
     for (LLVMUseRef use; global && !status && (use = LLVMGetFirstUse(global));) {
       LLVMValueRef user = LLVMGetUser(use);
       if (!LLVMIsALoadInst(user) && !LLVMIsAStoreInst(user)) {
-        status = flyi_fail(error, FLY_ERROR_INTERNAL, "%s is used in an unknown way", tokens[i]);
+        status = flyi_fail(error, FLY_ERROR_INTERNAL, "%s is used in an unknown way", variables[i]);
         break;
       }
       LLVMBasicBlockRef entry = LLVMGetEntryBasicBlock(LLVMGetBasicBlockParent(LLVMGetInstructionParent(user)));

@@ -57,7 +57,8 @@ typedef struct forward_shape {
 static forward_shape shape_of(int depth, int width, const device *d) {
   int most = larger(depth, width);
   if (most <= 64) return (forward_shape){2, 4, 64, 2, 0};
-  if (most <= 128) return (forward_shape){2, 4, 32, d->shared_bytes < 128 << 10 ? 1 : 2, 0};
+  if (most <= 128 && d->shared_bytes < 128 << 10) return (forward_shape){1, 8, 32, 2, 0}; /* half the tensor units */
+  if (most <= 128) return (forward_shape){2, 4, 32, 2, 0};
   return (forward_shape){1, 8, 32, most <= 192 ? 2 : 1, 0};
 }
 

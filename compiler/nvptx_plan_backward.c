@@ -10,20 +10,22 @@ typedef struct shape {
 } shape;
 
 static int multiple(int x, int of) { return (x + of - 1) / of * of; }
+static int larger(int a, int b) { return a > b ? a : b; }
 static int pitch(int width) { return multiple(width, 64) * 2; } /* as tile_pitch of cuda_tile.h */
 
 static const shape f32_shape = {.blocks = 1, .warps = 8, .inner = 32, .stages = 1};
 
+/* What most of D and DV columns take. */
 static shape keys_shape(int most, int shared_bytes) {
   if (most <= 64) return (shape){2, 4, 32, 2, 0, 0};
-  if (most <= 128) return (shape){1, 8, 64, shared_bytes < 130 << 10 ? 1 : 2, 0, 0};
-  return (shape){1, 4, 32, 1, 0, 1};
+  if (most <= 128) return (shape){1, 8, 16, 2, 1, 0};
+  return (shape){1, 4, 32, shared_bytes < 132 << 10 ? 1 : 2, 0, 1};
 }
 
-static shape queries_shape(int most) {
+static shape queries_shape(int most, int shared_bytes) {
   if (most <= 64) return (shape){2, 4, 32, 2, 1, 0};
   if (most <= 128) return (shape){1, 8, 32, 2, 1, 0};
-  return (shape){1, 4, 32, 1, 0, 0};
+  return (shape){1, 4, 32, shared_bytes < 132 << 10 ? 1 : 2, 0, 0};
 }
 
 static void set(flyi_cuda_part *part, const char *name, int value) {
@@ -41,11 +43,13 @@ static void add_entries(const fly_kernel_desc *desc, const char *aligned, const 
   plan->entries[plan->entry_count++] = entry;
 }
 
-/* shared: bytes beside the tiles, of a stage. */
+/* shared: bytes beside the tiles. */
 static flyi_cuda_entry plan_products(const fly_kernel_desc *desc, flyi_section bitcode, shape s, int shared,
                                      flyi_cuda_plan *plan) {
   flyi_cuda_part *part = &plan->parts[plan->part_count++];
-  int depth = multiple(desc->head_dim, 16), width = multiple(desc->value_dim, 16), rows = pitch(depth) + pitch(width);
+  int depth = multiple(desc->head_dim, 16), width = multiple(desc->value_dim, 16);
+  int least = 8 * (32 * s.warps / s.inner); /* as LEAST of bwd_cuda.h */
+  int rows = pitch(larger(depth, least)) + pitch(larger(width, least));
   part->bitcode = bitcode;
   set(part, "bwd_dim", desc->head_dim), set(part, "bwd_value_dim", desc->value_dim);
   set(part, "bwd_depth", depth), set(part, "bwd_width", width);
@@ -57,7 +61,7 @@ static flyi_cuda_entry plan_products(const fly_kernel_desc *desc, flyi_section b
                            .inner = s.inner,
                            .threads = s.warps * 32,
                            .shared_bytes = desc->type == FLY_F32 ? 0
-                                                                 : outer * rows + s.stages * (s.inner * rows + shared)};
+                                                                 : outer * rows + s.stages * s.inner * rows + shared};
 }
 
 static void plan_rows(const fly_kernel_desc *desc, int argument_bytes, flyi_cuda_plan *plan) {
@@ -78,7 +82,7 @@ static void plan_rows(const fly_kernel_desc *desc, int argument_bytes, flyi_cuda
 }
 
 void flyi_cuda_plan_backward(const fly_kernel_desc *desc, int shared_bytes, int argument_bytes, flyi_cuda_plan *plan) {
-  int most = multiple(desc->head_dim > desc->value_dim ? desc->head_dim : desc->value_dim, 16);
+  int most = multiple(larger(desc->head_dim, desc->value_dim), 16);
   flyi_section keys = {flyi_bwd_keys_cuda_bitcode,
                        (size_t)(flyi_bwd_keys_cuda_bitcode_end - flyi_bwd_keys_cuda_bitcode)};
   flyi_section queries = {flyi_bwd_queries_cuda_bitcode,
@@ -86,10 +90,10 @@ void flyi_cuda_plan_backward(const fly_kernel_desc *desc, int shared_bytes, int 
   plan_rows(desc, argument_bytes, plan);
   plan->set_tokens = true;
   shape s = desc->type == FLY_F32 ? f32_shape : keys_shape(most, shared_bytes);
-  flyi_cuda_entry entry = plan_products(desc, keys, s, s.inner * 8 /* -LSE and delta */, plan);
+  flyi_cuda_entry entry = plan_products(desc, keys, s, s.stages * s.inner * 8 /* -LSE and delta */, plan);
   entry.role = FLYI_CUDA_BACKWARD_KEYS, entry.argument_bytes = argument_bytes;
   add_entries(desc, "fly_backward_keys", "fly_backward_keys_any", entry, plan);
-  entry = plan_products(desc, queries, desc->type == FLY_F32 ? f32_shape : queries_shape(most), 0, plan);
+  entry = plan_products(desc, queries, desc->type == FLY_F32 ? f32_shape : queries_shape(most, shared_bytes), 0, plan);
   entry.role = FLYI_CUDA_BACKWARD_QUERIES, entry.argument_bytes = argument_bytes;
   add_entries(desc, "fly_backward_queries", "fly_backward_queries_any", entry, plan);
 }

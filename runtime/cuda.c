@@ -1,5 +1,5 @@
-/* cuda.c: a CUDA context as the library uses it: creating the handle, making the context current, device memory, and the end
- * of all that the handle keeps there. */
+/* cuda.c: a CUDA context as the library uses it: creating the handle, making the context current, device memory,
+ * and the end of all that the handle keeps there. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,7 +7,7 @@
 
 enum { LOWEST_ARCH = 80 };
 
-/* ---- the context --------------------------------------------------------------------------------------------------- */
+/* ---- the context ----------------------------------------------------------------------------------------------- */
 
 fly_status flyi_cuda_enter(fly_cuda *cuda, bool *pushed, fly_error *error) {
   const flyi_cuda_driver *d = &cuda->driver;
@@ -27,7 +27,7 @@ void flyi_cuda_leave(fly_cuda *cuda, bool pushed) {
   if (pushed) cuda->driver.context_pop(&ignored);
 }
 
-/* ---- creating ------------------------------------------------------------------------------------------------------ */
+/* ---- creating -------------------------------------------------------------------------------------------------- */
 
 static fly_status take_primary(fly_cuda *cuda, int ordinal, fly_error *error) {
   const flyi_cuda_driver *d = &cuda->driver;
@@ -149,7 +149,7 @@ void fly_cuda_get_info(const fly_cuda *cuda, fly_cuda_info *info) {
   pthread_mutex_unlock(lock);
 }
 
-/* ---- device memory ------------------------------------------------------------------------------------------------- */
+/* ---- device memory --------------------------------------------------------------------------------------------- */
 
 fly_status fly_cuda_alloc(fly_cuda *cuda, size_t bytes, void **out, fly_error *error) {
   flyi_device_memory memory = 0;

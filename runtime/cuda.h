@@ -1,7 +1,7 @@
 /* cuda.h: what the files of the CUDA runtime share.
  *
- *   the handle (cuda.c)  |  what is resident on a device (cuda_resident.c)  |  calls (cuda_module.c, cuda_map.c, cuda_launch.c)
- */
+ *   the handle (cuda.c)  |  what is resident on a device (cuda_resident.c)
+ *   |  calls (cuda_module.c, cuda_check.c, cuda_map.c, cuda_launch.c, cuda_backward.c) */
 #ifndef FLYMASK_RUNTIME_CUDA_H
 #define FLYMASK_RUNTIME_CUDA_H
 
@@ -10,7 +10,7 @@
 #include "call.h"
 #include "cuda_driver.h"
 
-/* ---- the handle (cuda.c) --------------------------------------------------------------------------------------------- */
+/* ---- the handle (cuda.c) --------------------------------------------------------------------------------------- */
 
 struct fly_cuda {
   atomic_int references; /* the callers' */
@@ -32,10 +32,10 @@ void flyi_cuda_leave(fly_cuda *cuda, bool pushed);
 /* One hold less: the last one frees the struct. */
 void flyi_cuda_drop(fly_cuda *cuda);
 
-/* ---- what is resident on a device (cuda_resident.c) -------------------------------------------------------------------- */
+/* ---- what is resident on a device (cuda_resident.c) ------------------------------------------------------------ */
 
-/* What a handle keeps on its device for an object: memory with a copy of it, or a module with its code. The object's list
- * owns the struct; what is on the device ends with the object or with the handle. */
+/* What a handle keeps on its device for an object: memory with a copy of it, or a module with its code. The
+ * object's list owns the struct; what is on the device ends with the object or with the handle. */
 struct flyi_resident {
   fly_cuda *cuda;                       /* held */
   struct flyi_resident *next;           /* of the object */
@@ -64,17 +64,18 @@ typedef struct flyi_staging {
   bool dry;    /* only places are wanted */
   bool failed; /* no memory, or more than a size_t */
 } flyi_staging;
-/* Reserves a piece, zeroed, and says where it is; good until the next one. NULL where it is dry, or that failed: then all fails. */
+/* Reserves a piece, zeroed, and says where it is; good until the next one. NULL where it is dry, or that failed:
+ * then all fails. */
 void *flyi_staging_add(flyi_staging *s, size_t count, size_t size, size_t *offset);
 void flyi_staging_free(flyi_staging *s);
 
-/* The object's copy, made by `stage` and copied in the order of the stream where it is not there yet. Work that comes on the
- * stream later finds the bytes there. */
+/* The object's copy, made by `stage` and copied in the order of the stream where it is not there yet. Work that
+ * comes on the stream later finds the bytes there. */
 typedef fly_status flyi_stage_fn(const void *object, flyi_staging *staging, fly_error *error);
 fly_status flyi_resident_upload(flyi_residents *list, fly_cuda *cuda, flyi_hash key, flyi_cuda_stream stream,
                                 flyi_stage_fn *stage, const void *object, flyi_device_memory *out, fly_error *error);
 
-/* ---- modules (cuda_module.c) ------------------------------------------------------------------------------------------- */
+/* ---- modules (cuda_module.c) ----------------------------------------------------------------------------------- */
 
 /* A kernel's code of one direction, loaded. */
 typedef struct flyi_cuda_loaded {
@@ -86,14 +87,14 @@ fly_status flyi_cuda_load(fly_kernel *kernel, flyi_direction direction, fly_cuda
 /* The entry of a role for a call whose tensors are aligned or not; -1: there is none. */
 int flyi_cuda_entry_of(const flyi_cuda_loaded *loaded, flyi_cuda_role role, bool aligned);
 
-/* ---- calls: what they check (cuda_check.c) ----------------------------------------------------------------------------- */
+/* ---- calls: what they check (cuda_check.c) --------------------------------------------------------------------- */
 
 /* Whether the call may go to a GPU: handle, stream, pointers. The context is current. */
 fly_status flyi_cuda_check(const flyi_call *call, bool backward, fly_error *error);
 /* FLYI_CUDA_ALIGNED. */
 bool flyi_cuda_aligned(const fly_attention *c, bool backward);
 
-/* ---- calls: host objects on the device (cuda_map.c) -------------------------------------------------------------------- */
+/* ---- calls: host objects on the device (cuda_map.c) ------------------------------------------------------------ */
 
 /* A call in the making. What is only for this call is freed when it ends, in the order of the stream. */
 enum { FLYI_CUDA_TEMPORARIES = 16 };
@@ -124,7 +125,7 @@ fly_status flyi_cuda_put(flyi_cuda_launch *l, flyi_hash key, flyi_stage_fn *stag
                          flyi_device_memory *out, fly_error *error);
 enum { FLYI_KEY_GEOMETRY = 1, FLYI_KEY_OUT_ROWS, FLYI_KEY_MAP, FLYI_KEY_FINISH = FLYI_KEY_MAP + 2 };
 
-/* ---- calls (cuda_launch.c, cuda_backward.c) ----------------------------------------------------------------------------- */
+/* ---- calls (cuda_launch.c, cuda_backward.c) -------------------------------------------------------------------- */
 
 /* Checks the rest of the call, loads its code and puts its objects on the device; then the body; then frees. */
 typedef fly_status flyi_cuda_body(flyi_cuda_launch *l, fly_error *error);

@@ -1,6 +1,6 @@
-/* cuda_backward.c: a backward call on a GPU. Input: a checked call. Output: on its stream, in this order: what of each row
- * of queries is worked out once; gradients of keys and values; gradients of queries; sums of rows that repeat, and
- * zeros for rows that the call does not read. */
+/* cuda_backward.c: a backward call on a GPU. Input: a checked call. Output: on its stream, in this order: what of
+ * each row of queries is worked out once; gradients of keys and values; gradients of queries; sums of rows that
+ * repeat, and zeros for rows that the call does not read. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -28,20 +28,20 @@ static fly_status plan_side(const flyi_call *call, bool queries, side *s, fly_er
   int64_t longest = queries ? call->domain.max_q : call->domain.max_kv, group = c->geometry.heads / call->kv_heads;
   *s = (side){.call = call, .queries = queries, .heads = queries ? c->geometry.heads : call->kv_heads};
   s->padded = (longest + ROUND_ROWS - 1) / ROUND_ROWS * ROUND_ROWS;
-  bool own_rows = map_of(s)->rows &&
-                  map_of(s)->stride_head; /* heads that share keys, but not which of them they read */
+  const fly_row_map *map = map_of(s);
+  bool own_rows = map->rows && map->stride_head; /* heads that share keys, but not which of them they read */
   s->walk = queries || own_rows ? 1 : group;
   if (!queries && own_rows && group > 1) {
     s->repeats = true;
     return FLY_OK;
   }
-  if (flyi_call_knows(call, map_of(s))) return FLY_OK;
+  if (flyi_call_knows(call, map)) return FLY_OK;
   int64_t rows = queries ? c->q.shape[2] : c->k.shape[2] > c->v.shape[2] ? c->k.shape[2] : c->v.shape[2];
   flyi_repeat where;
-  return flyi_rows_repeat(map_of(s), &c->geometry, queries, rows, &s->repeats, &where, error);
+  return flyi_rows_repeat(map, &c->geometry, queries, rows, &s->repeats, &where, error);
 }
 
-/* ---- rows behind rows of a tensor (flyi_cuda_finish) ----------------------------------------------------------------- */
+/* ---- rows behind rows of a tensor (flyi_cuda_finish) ----------------------------------------------------------- */
 
 typedef struct finish_source {
   const side *side;
@@ -107,7 +107,7 @@ static fly_status stage_finish(const void *object, flyi_staging *s, fly_error *e
   return FLY_OK;
 }
 
-/* ---- the workspace --------------------------------------------------------------------------------------------------- */
+/* ---- the workspace --------------------------------------------------------------------------------------------- */
 
 typedef struct plan {
   side queries, keys;
@@ -160,7 +160,7 @@ static void place(flyi_cuda_launch *l, const plan *p, flyi_device_memory base) {
   a->walk = (int32_t)p->keys.walk;
 }
 
-/* ---- launches -------------------------------------------------------------------------------------------------------- */
+/* ---- launches -------------------------------------------------------------------------------------------------- */
 
 /* A role that walks no map: tiles of `rows` rows. */
 static fly_status run_rows(flyi_cuda_launch *l, flyi_cuda_role role, int64_t rows, int64_t pairs, fly_error *error) {
@@ -195,7 +195,9 @@ static fly_status run_finish(flyi_cuda_launch *l, const side *s, const fly_tenso
   flyi_staging dry = {.dry = true};
   finish_places at = stage_finish_places(&source, &dry);
   flyi_device_memory base;
-  flyi_hash key = {FLYI_KEY_FINISH + s->queries, (uint64_t)t->shape[2]};
+  int64_t shape[] = {t->shape[0], t->shape[1], t->shape[2], s->walk, s->padded}; /* a map fits calls of any kv_heads */
+  flyi_hash key = flyi_hash_bytes(shape, sizeof shape);
+  key.low ^= (uint64_t)FLYI_KEY_FINISH + s->queries;
   fly_status status = flyi_cuda_put(l, key, stage_finish, &source, &base, error);
   if (status) return status;
   l->argument->finish = (flyi_cuda_finish){.to = flyi_cuda_tensor_of(t),

@@ -1,12 +1,12 @@
-/* cuda_check.c: what a call for a GPU must bring beside a checked call: a handle, a stream of its context, tensors in its
- * device's memory, lengths and strides that kernels count with 32 bits. Each refusal names the argument. */
+/* cuda_check.c: what a call for a GPU must bring beside a checked call: a handle, a stream of its context, tensors
+ * in its device's memory, lengths and strides that kernels count with 32 bits. Each refusal names the argument. */
 #include <inttypes.h>
 
 #include "cuda.h"
 
 #define REFUSE(error, ...) flyi_fail(error, FLY_ERROR_ARGUMENT, __VA_ARGS__)
 
-/* ---- the stream ---------------------------------------------------------------------------------------------------- */
+/* ---- the stream ------------------------------------------------------------------------------------------------ */
 
 static fly_status check_stream(const fly_attention *c, fly_error *error) {
   const flyi_cuda_driver *d = &c->cuda->driver;
@@ -19,7 +19,7 @@ static fly_status check_stream(const fly_attention *c, fly_error *error) {
   return FLY_OK;
 }
 
-/* ---- pointers ------------------------------------------------------------------------------------------------------ */
+/* ---- pointers -------------------------------------------------------------------------------------------------- */
 
 static fly_status check_pointer(const char *name, const char *where, uintptr_t pointer, const fly_cuda *cuda,
                                 fly_error *error) {
@@ -67,7 +67,7 @@ static fly_status check_pointers(const fly_attention *c, bool backward, fly_erro
   return status;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------------------------- */
 
 static fly_status check_lengths(const flyi_call *call, fly_error *error) {
   int64_t offset = call->c.geometry.q_offset;

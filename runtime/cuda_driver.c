@@ -1,5 +1,5 @@
-/* cuda_driver.c: libcuda.so.1, opened when a GPU is asked for. Input: nothing. Output: a table of the driver's functions, and
- * errors in its words. */
+/* cuda_driver.c: libcuda.so.1, opened when a GPU is asked for. Input: nothing. Output: a table of the driver's
+ * functions, and errors in its words. */
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>

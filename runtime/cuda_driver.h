@@ -1,5 +1,5 @@
-/* cuda_driver.h: the part of the CUDA Driver API that the runtime calls, written out (CUDA Driver API reference), so that
- * building needs no CUDA toolkit and running no libcuda until a GPU is asked for. */
+/* cuda_driver.h: the part of the CUDA Driver API that the runtime calls, written out (CUDA Driver API reference),
+ * so that building needs no CUDA toolkit and running no libcuda until a GPU is asked for. */
 #ifndef FLYMASK_CUDA_DRIVER_H
 #define FLYMASK_CUDA_DRIVER_H
 
@@ -91,12 +91,12 @@ typedef struct flyi_cuda_driver {
 #undef FLYI_CUDA_FIELD
 } flyi_cuda_driver;
 
-/* Opens libcuda.so.1 and finds every symbol. The library stays open for good: a driver that has started threads cannot be
- * unloaded. */
+/* Opens libcuda.so.1 and finds every symbol. The library stays open for good: a driver that has started threads
+ * cannot be unloaded. */
 fly_status flyi_cuda_driver_open(flyi_cuda_driver *driver, fly_error *error);
 
-/* Fills the error: what was being done, and the driver's words for `code`. Returns FLY_ERROR_MEMORY where the device is out
- * of memory, otherwise FLY_ERROR_DEVICE. */
+/* Fills the error: what was being done, and the driver's words for `code`. Returns FLY_ERROR_MEMORY where the
+ * device is out of memory, otherwise FLY_ERROR_DEVICE. */
 fly_status flyi_cuda_fail(const flyi_cuda_driver *driver, int code, fly_error *error, const char *format, ...)
     FLYI_PRINTF(4, 5);
 

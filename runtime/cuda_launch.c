@@ -1,8 +1,8 @@
-/* cuda_launch.c: a forward call on a GPU, and what both directions do before and after their kernels. Input: a checked call.
- * Output: work on its stream.
+/* cuda_launch.c: a forward call on a GPU, and what both directions do before and after their kernels. Input: a
+ * checked call. Output: work on its stream.
  *
- * Nothing here waits for the device: memory that is for one call comes from the driver's pool and goes back to it in the order
- * of the stream. */
+ * Nothing here waits for the device: memory that is for one call comes from the driver's pool and goes back to it
+ * in the order of the stream. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ enum {
   WAVES = 4               /* blocks for each multiprocessor, from which on a group of pairs is large enough */
 };
 
-/* ---- begin and end ------------------------------------------------------------------------------------------------- */
+/* ---- begin and end --------------------------------------------------------------------------------------------- */
 
 static fly_status make_argument(flyi_cuda_launch *l, fly_error *error) {
   l->argument = flyi_alloc(1, (size_t)flyi_cuda_argument_size(l->call->c.bound->slot_count));
@@ -75,7 +75,7 @@ static void end(flyi_cuda_launch *l) {
   free(l->argument);
 }
 
-/* ---- kernels ------------------------------------------------------------------------------------------------------- */
+/* ---- kernels --------------------------------------------------------------------------------------------------- */
 
 static const char *const role_names[FLYI_CUDA_ROLES] = {
     [FLYI_CUDA_FORWARD] = "forward attention",
@@ -126,7 +126,7 @@ int64_t flyi_cuda_deal(flyi_cuda_launch *l, int64_t tiles, int64_t pairs, int64_
   return tiles * pairs;
 }
 
-/* ---- forward ------------------------------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------------------------- */
 
 static fly_status launch_forward(flyi_cuda_launch *l, fly_error *error) {
   const fly_attention *c = &l->call->c;

@@ -1,14 +1,14 @@
-/* cuda_map.c: host objects of a call on its device: block maps in the form of launch_cuda.h, row maps, cu_seqlens, captured
- * buffers. Input: a call and its map. Output: device addresses.
+/* cuda_map.c: host objects of a call on its device: block maps in the form of launch_cuda.h, row maps, cu_seqlens,
+ * captured buffers. Input: a call and its map. Output: device addresses.
  *
- * With a map that the caller keeps, copies are residents of the map and are made once a context: a map fits one geometry, so
- * the call's row maps and cu_seqlens are kept with it. Without, they are temporaries of the call. */
+ * With a map that the caller keeps, copies are residents of the map and are made once a context: a map fits one
+ * geometry, so the call's row maps and cu_seqlens are kept with it. Without, they are temporaries of the call. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda.h"
 
-/* ---- a copy, kept or not ------------------------------------------------------------------------------------------- */
+/* ---- a copy, kept or not --------------------------------------------------------------------------------------- */
 
 fly_status flyi_cuda_temporary(flyi_cuda_launch *l, size_t bytes, flyi_device_memory *out, fly_error *error) {
   *out = 0;
@@ -40,7 +40,7 @@ fly_status flyi_cuda_put(flyi_cuda_launch *l, flyi_hash key, flyi_stage_fn *stag
   return flyi_resident_upload(&((fly_map *)l->map)->residents, l->cuda, key, l->stream, stage, object, out, error);
 }
 
-/* ---- row maps and cu_seqlens --------------------------------------------------------------------------------------- */
+/* ---- row maps and cu_seqlens ----------------------------------------------------------------------------------- */
 
 /* A row map packed to what it holds: a plane for each batch entry and head along which it does not broadcast. */
 typedef struct rows_source {
@@ -141,7 +141,7 @@ static fly_status put_out_rows(flyi_cuda_launch *l, fly_error *error) {
   return flyi_cuda_put(l, hash_rows(&source), stage_out_rows, &source, &a->out_rows, error);
 }
 
-/* ---- captured buffers ---------------------------------------------------------------------------------------------- */
+/* ---- captured buffers ------------------------------------------------------------------------------------------ */
 
 static fly_status stage_buffer(const void *object, flyi_staging *s, fly_error *error) {
   (void)error;
@@ -191,7 +191,7 @@ fly_status flyi_cuda_put_geometry(flyi_cuda_launch *l, fly_error *error) {
   return status ? status : put_buffers(l, error);
 }
 
-/* ---- block maps ---------------------------------------------------------------------------------------------------- */
+/* ---- block maps ------------------------------------------------------------------------------------------------ */
 
 /* A map in one order, each of whose rows and columns is `merge` of the map's. */
 typedef struct map_source {

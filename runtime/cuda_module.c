@@ -1,5 +1,5 @@
-/* cuda_module.c: kernels' PTX on devices. Input: a kernel and a direction. Output: its module, loaded once a context, and the
- * functions that this device can launch. */
+/* cuda_module.c: kernels' PTX on devices. Input: a kernel and a direction. Output: its module, loaded once a
+ * context, and the functions that this device can launch. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,10 @@
-/* cuda_resident.c: what handles keep on their devices for objects: copies of maps and buffers, modules of kernels. Input: an
- * object's list and a way to make its bytes. Output: a device address that is good for what comes later on the stream.
+/* cuda_resident.c: what handles keep on their devices for objects: copies of maps and buffers, modules of kernels.
+ * Input: an object's list and a way to make its bytes. Output: a device address that is good for what comes later
+ * on the stream.
  *
- * A resident hangs on two lists: its object's, which owns the struct, and its handle's. Whichever ends first frees what is on
- * the device; the object's end frees the struct. An object's list only grows while the object lives, so it is read without a
- * lock; for one handle it grows under the handle's lock, so nothing is copied twice. */
+ * A resident hangs on two lists: its object's, which owns the struct, and its handle's. Whichever ends first frees
+ * what is on the device; the object's end frees the struct. An object's list only grows while the object lives, so
+ * it is read without a lock; for one handle it grows under the handle's lock, so nothing is copied twice. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,7 @@
 
 enum { PIECE_ALIGN = 256 };
 
-/* ---- the lists ----------------------------------------------------------------------------------------------------- */
+/* ---- the lists ------------------------------------------------------------------------------------------------- */
 
 flyi_resident *flyi_resident_find(flyi_residents *list, const fly_cuda *cuda, flyi_hash key) {
   for (flyi_resident *r = atomic_load_explicit(list, memory_order_acquire); r; r = r->next)
@@ -88,7 +89,7 @@ void flyi_residents_free(flyi_residents *list) {
   atomic_store_explicit(list, NULL, memory_order_relaxed);
 }
 
-/* ---- bytes on their way -------------------------------------------------------------------------------------------- */
+/* ---- bytes on their way ---------------------------------------------------------------------------------------- */
 
 void *flyi_staging_add(flyi_staging *s, size_t count, size_t size, size_t *offset) {
   size_t bytes, end_of;
@@ -122,10 +123,11 @@ void flyi_staging_free(flyi_staging *s) {
   *s = (flyi_staging){0};
 }
 
-/* ---- copies -------------------------------------------------------------------------------------------------------- */
+/* ---- copies ---------------------------------------------------------------------------------------------------- */
 
-/* Later work on the stream waits for the copy, unless it is known to be done. An event that was recorded on the same stream
- * costs nothing there; which stream that was cannot be remembered: the per-thread default stream has one handle for all. */
+/* Later work on the stream waits for the copy, unless it is known to be done. An event that was recorded on the
+ * same stream costs nothing there; which stream that was cannot be remembered: the per-thread default stream has
+ * one handle for all. */
 static fly_status wait_for(flyi_resident *r, flyi_cuda_stream stream, fly_error *error) {
   const flyi_cuda_driver *d = &r->cuda->driver;
   if (!r->ready) return FLY_OK;

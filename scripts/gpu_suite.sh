@@ -37,25 +37,33 @@ cases() {
   for type in shapes forward backward rest; do echo "features $type"; done
 }
 
-# Images of all cases: the suites with a compiler write them. Masks are compiled for the oldest processors; what there is no
-# kernel for is left out, and said.
+# The image of a case: the suite with a compiler writes it. Both directions are in one. What there is no kernel for is said.
+pack_image() { # pack_image BUILD FOLDER SUITE CASE
+  local output
+  if output=$(FLYMASK_GPU_IMAGES="$2/images" CK_RUN_CASE="$4" "$1/tests/test_cuda_$3" 2>&1); then
+    echo "$3 $4" >>"$2/made"
+  else
+    echo "left out: $3 $4: $(tail -n 1 <<<"$output")" >&2
+  fi
+}
+export -f pack_image
+
+# Masks are compiled for the oldest processors: any may sit beside the GPU.
 pack_images() { # pack_images BUILD FOLDER few|all
   local suite case mask dim
   echo "making images" >&2
-  export FLYMASK_ISA=x86-64 CK_DEFAULT_TIMEOUT=600 CK_VERBOSITY=minimal
+  export FLYMASK_ISA=x86-64 CK_DEFAULT_TIMEOUT=900 CK_VERBOSITY=minimal
+  cases "$3" | sed 's/\.bwd\./.fwd./' | sort -u |
+    xargs -P "$(nproc)" -L 1 bash -c 'pack_image "$@"' pack_image "$1" "$2"
   cases "$3" | while read -r suite case; do
-    if FLYMASK_GPU_IMAGES="$2/images" CK_RUN_CASE="$case" "$1/tests/test_cuda_$suite" >"$2/log" 2>&1; then
-      echo "$suite $case" >>"$2/cases"
-    else
-      echo "left out: $suite $case: $(tail -n 1 "$2/log")" >&2
-    fi
-  done
+    if grep -qxF "$suite ${case/.bwd./.fwd.}" "$2/made"; then echo "$suite $case"; fi
+  done >"$2/cases"
+  rm "$2/made"
   for mask in $bench_masks; do
     for dim in 64 128; do
       "$1/flymask" build "$mask" --head-dim $dim --dtype bf16 --target sm_80 -o "$2/images/bench.$mask.bf16.$dim.image"
     done
   done
-  rm -f "$2/log"
 }
 
 # What the programs link, but for the C library and the driver.
@@ -67,7 +75,13 @@ pack_libraries() {
 }
 
 pack() { # pack BUILD ARCHIVE few|all
-  local work
+  local work program
+  for program in flymask tests/test_cuda_masks tests/test_cuda_features tests/gpu_masks tests/gpu_features tests/gpu_bench; do
+    if [ ! -x "$1/$program" ]; then
+      echo "$1/$program is missing: build first, with tests (scripts/test.sh does)" >&2
+      exit 1
+    fi
+  done
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   mkdir -p "$work/flymask-gpu/images" "$work/flymask-gpu/lib"
@@ -78,9 +92,10 @@ pack() { # pack BUILD ARCHIVE few|all
   cp "$root/bench/gpu_run.sh" "$work/flymask-gpu/run.sh"
   cp "$root/bench/gpu_peers.py" "$work/flymask-gpu/"
   tar -C "$work" -cJf "$2" flymask-gpu
-  local bytes
+  local bytes needs
+  needs=$(cat "$work"/flymask-gpu/gpu_* "$work"/flymask-gpu/lib/* | grep -aoE 'GLIBC_2\.[0-9]+' | sort -Vu | tail -n 1)
   bytes=$(stat -c %s "$2")
-  echo "$2: $(wc -l <"$work/flymask-gpu/cases") cases, $(find "$work/flymask-gpu/images" -type f | wc -l) images, $bytes bytes"
+  echo "$2: $(wc -l <"$work/flymask-gpu/cases") cases, $(find "$work/flymask-gpu/images" -type f | wc -l) images, $bytes bytes; needs ${needs/_/ } or newer"
   if [ "$bytes" -gt $((40 << 20)) ]; then
     echo "the archive is larger than 40 MiB" >&2
     exit 1

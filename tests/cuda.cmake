@@ -6,8 +6,8 @@ endfunction()
 
 flymask_cuda_test(cuda_driver)
 flymask_test(cuda_absent)
-flymask_cuda_test(cuda_calls LABEL ci)
-flymask_cuda_test(cuda_features LABEL ci)
+flymask_cuda_test(cuda_calls LABEL ci SECONDS 900)
+flymask_cuda_test(cuda_features LABEL ci SECONDS 900)
 flymask_cuda_test(cuda_sa LABEL ci)
 
 # simcuda.MASK.fwd|bwd.TYPE: every mask of the library, forward and backward. One suite, a case each.
@@ -57,5 +57,5 @@ target_link_libraries(gpu_bench PRIVATE flymask_runtime_static)
 # The archive, rehearsed with a few images from an empty directory.
 if(FLYMASK_CLI)
   add_test(NAME gpu_suite COMMAND ${PROJECT_SOURCE_DIR}/scripts/gpu_suite.sh rehearse ${PROJECT_BINARY_DIR})
-  set_tests_properties(gpu_suite PROPERTIES LABELS ci TIMEOUT 600 ENVIRONMENT "XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/test-cache")
+  set_tests_properties(gpu_suite PROPERTIES LABELS ci TIMEOUT 1200 ENVIRONMENT "XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/test-cache")
 endif()

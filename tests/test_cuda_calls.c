@@ -1,5 +1,5 @@
-/* CUDA calls that fail, and what they leave behind; copies on the device, streams, threads: the runtime on the simulated driver,
- * which counts everything that is alive. */
+/* CUDA calls that fail, and what they leave behind; copies on the device, streams, threads: the runtime on the
+ * simulated driver, which counts everything that is alive. */
 #include <pthread.h>
 
 #include "cuda_call.h"
@@ -17,7 +17,7 @@ static simcuda_counts counts(void) {
   return c;
 }
 
-/* ---- one call, on the host and on the device ------------------------------------------------------------------------ */
+/* ---- one call, on the host and on the device ------------------------------------------------------------------- */
 
 /* A mask that reads a buffer and tokens, so that a call has all that can be copied to a device. */
 static const char source[] = "FLY_PARAM(int, reach, 40); FLY_BUFFER(int32_t, group, 1);"
@@ -287,8 +287,8 @@ END_TEST
 
 /* ---- failures ---------------------------------------------------------------------------------------------------- */
 
-/* Every driver call of a call fails in turn, with and without a map at hand: a clear error, and what the next call gives is
- * right. Nothing stays on the device but what the failed call could not free. */
+/* Every driver call of a call fails in turn, with and without a map at hand: a clear error, and what the next call
+ * gives is right. Nothing stays on the device but what the failed call could not free. */
 START_TEST(any_driver_call_may_fail) {
   bool backward = _i & 1, with_map = _i & 2;
   int failures = 0;
@@ -381,7 +381,7 @@ START_TEST(a_kernel_that_fails_shows_when_the_stream_is_waited_for) {
 }
 END_TEST
 
-/* ---- copies on the device ------------------------------------------------------------------------------------------ */
+/* ---- copies on the device -------------------------------------------------------------------------------------- */
 
 static fly_cuda_info info(void) {
   fly_cuda_info i;

@@ -1,5 +1,5 @@
-/* `flymask run --target cuda` and `bench --target cuda`, as a user runs them, on the simulated driver: files against the float64
- * oracle, and what is said where there is no GPU. */
+/* `flymask run --target cuda` and `bench --target cuda`, as a user runs them, on the simulated driver: files
+ * against the float64 oracle, and what is said where there is no GPU. */
 #include <jansson.h>
 
 #include "backward_case.h"

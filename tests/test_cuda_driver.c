@@ -1,4 +1,5 @@
-/* Handles of CUDA contexts on the simulated driver: which contexts and devices are taken, device memory, what is left behind. */
+/* Handles of CUDA contexts on the simulated driver: which contexts and devices are taken, device memory, what is
+ * left behind. */
 #include "cuda_call.h"
 #include "simcuda/driver.h"
 #include "simcuda/simcuda.h"

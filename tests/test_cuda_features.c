@@ -1,5 +1,6 @@
-/* What an attention call can be, on a CUDA device, simulated here: dimensions, layouts, shared heads, ragged batches, row maps,
- * offsets, empty rows, partial outputs, gradients of all sorts, maps of any tiles; against double precision. */
+/* What an attention call can be, on a CUDA device, simulated here: dimensions, layouts, shared heads, ragged
+ * batches, row maps, offsets, empty rows, partial outputs, gradients of all sorts, maps of any tiles; against
+ * double precision. */
 #include "backward_case.h"
 #include "cuda_call.h"
 #include "cuda_kernel.h"
@@ -144,6 +145,32 @@ START_TEST(keys_of_one_row_for_many_heads_and_repeated_queries_add_up) {
 }
 END_TEST
 
+/* A map does not say how many heads share keys, and what is kept with it on the device must not either. */
+START_TEST(one_map_serves_calls_of_any_number_of_key_heads) {
+  if (!cuda) return;
+  backward_case t[3];
+  device_case d;
+  int sides[2] = {60, 5};
+  for (int i = 0; i < 3; i++) {
+    backward_spec spec = {.call = {.type = FLY_BF16, .dim = 64, .len_q = 70, .len_kv = 90, .heads = 4, .kv_rows = 2}};
+    spec.call.kv_heads = 1 << i;
+    backward_init(&t[i], &spec, see_window, sides);
+    if (i > 0) t[i].base.call.geometry.kv_rows = t[0].base.call.geometry.kv_rows;
+    if (i > 0) oracle_forward(&t[i].base.call, see_window, sides);
+  }
+  prepare(&d, &t[0].base.call, &t[0].base.spec, 60, 5, 128);
+  for (int i = 0; i < 6; i++) {
+    fly_attention *c = &t[i % 3].base.call;
+    c->kernel = d.kernel, c->bound = d.bound, c->map = d.map;
+    backward_reset(&t[i % 3]);
+    cuda_backward(cuda, c, d.kernel);
+    oracle_check_backward_units(c, see_window, sides, operands[FLY_BF16], "one map");
+  }
+  discard(&d);
+  for (int i = 0; i < 3; i++) backward_free(&t[i]);
+}
+END_TEST
+
 START_TEST(gradients_that_are_not_wanted_are_left_out) {
   for (int wanted = 1; wanted < 8; wanted++) {
     backward_spec spec = {.call = {.type = FLY_BF16, .dim = 64, .len_q = 90, .len_kv = 100, .heads = 2, .kv_heads = 1}};
@@ -181,7 +208,7 @@ START_TEST(each_tensor_may_be_aligned_or_not) {
 }
 END_TEST
 
-/* ---- rows without keys, calls without rows -------------------------------------------------------------------------- */
+/* ---- rows without keys, calls without rows --------------------------------------------------------------------- */
 
 START_TEST(rows_that_see_nothing_are_zero_and_their_lse_minus_infinity) {
   call_spec spec = {.type = types[_i], .dim = 64, .len_q = 200, .len_kv = 100, .heads = 2};
@@ -226,7 +253,8 @@ START_TEST(outputs_may_be_f32) {
 }
 END_TEST
 
-/* In f32: what a call without adding gives, which other tests hold to the oracle, and small integers, but for a rounding. */
+/* In f32: what a call without adding gives, which other tests hold to the oracle, and small integers, but for a
+ * rounding. */
 START_TEST(gradients_are_added_to_what_is_there) {
   if (!cuda) return;
   for (int repeats = 0; repeats < 2; repeats++) {
@@ -296,6 +324,7 @@ static Suite *make_suite(void) {
   tcase_add_loop_test(backward, any_layout_rows_and_lengths_backward, 0, TYPES * CALLS);
   tcase_add_loop_test(rest, keys_of_one_row_for_many_heads_and_repeated_queries_add_up, 0, TYPES);
   tcase_add_loop_test(rest, each_tensor_may_be_aligned_or_not, 0, TYPES);
+  tcase_add_test(rest, one_map_serves_calls_of_any_number_of_key_heads);
   tcase_add_test(rest, gradients_that_are_not_wanted_are_left_out);
   tcase_add_loop_test(rest, rows_that_see_nothing_are_zero_and_their_lse_minus_infinity, 0, TYPES);
   tcase_add_test(rest, calls_without_queries_or_keys_write_what_there_is);

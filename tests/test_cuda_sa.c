@@ -1,5 +1,6 @@
-/* Stochastic attention on a CUDA device, simulated here: fly_sa_apply makes a call whose tensors stay in the order of tokens, and
- * nothing is permuted in memory. Against dense attention over tokens in double precision, from the definition of the window. */
+/* Stochastic attention on a CUDA device, simulated here: fly_sa_apply makes a call whose tensors stay in the order
+ * of tokens, and nothing is permuted in memory. Against dense attention over tokens in double precision, from the
+ * definition of the window. */
 #include "cuda_call.h"
 #include "cuda_kernel.h"
 #include "oracle_backward.h"

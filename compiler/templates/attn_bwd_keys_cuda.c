@@ -70,9 +70,10 @@ INL u64 mask_pair_bits(const struct scene *scene, i32 query, i32 key) {
   return bits;
 }
 
-/* What is masked becomes 0; rows are keys. query and key: of this lane's first element. */
+/* What is masked becomes 0; rows are keys. query and key: of this lane's first element. Pairs come in the order of their
+ * registers: so few are at hand at a time. */
 INL void mask_pairs(const struct scene *scene, pairs_t p, i32 query, i32 key) {
-  const i32 columns = bwd_inner / 8, q = query + scene->offset;
+  const i32 columns = bwd_inner / 8, q = query + scene->offset, d0 = opaque(q - key);
   const u64 bits = mask_in_loop ? mask_pair_bits(scene, query, key) : 0;
   i32 queries[2][MAX_INNER / 8] = {{0}}, keys[2 * MAX_BLOCKS] = {0}; /* tokens */
   if (!mask_in_loop && mask_tokens & 1)
@@ -81,15 +82,15 @@ INL void mask_pairs(const struct scene *scene, pairs_t p, i32 query, i32 key) {
   if (!mask_in_loop && mask_tokens & 2) tokens_of(keys, 2 * bwd_blocks, scene->key_rows, scene->keys, key, 8, 0);
   UNROLL for (i32 i = 0; i < columns; i++) UNROLL for (i32 a = 0; a < bwd_blocks; a++)
       UNROLL for (i32 j = 0; j < 4; j++) {
-    const i32 e = j & 1, y = 2 * a + (j >> 1);
+    const i32 e = j & 1, y = 2 * a + (j >> 1), kv = key + y * 8, d = d0 + i * 8 + e - y * 8;
     const _Bool keep = mask_in_loop ? bits >> (4 * (8 * a + i) + j) & 1
-                                    : visible(scene->b, scene->h, q + i * 8 + e, key + y * 8, queries[e][i], keys[y]);
+                                    : visible_on(d, scene->b, scene->h, q + i * 8 + e, kv, queries[e][i], keys[y]);
     p[a][i][j] = choose(keep, p[a][i][j], 0);
   }
 }
 
 /* P' = 2^(S' scale - LSE), of what is seen. */
-INL void weigh(call_t call, const struct place *p, const struct scene *scene, pairs_t s, u32 stats, struct step now) {
+INL void weigh(call_t call, const struct place *p, i32 h, pairs_t s, u32 stats, i32 now) {
   const i32 lane = thread_index() & 31, warp = thread_index() >> 5;
   const float scale = call->scale_log2;
   UNROLL for (i32 i = 0; i < bwd_inner / 8; i++) {
@@ -98,8 +99,9 @@ INL void weigh(call_t call, const struct place *p, const struct scene *scene, pa
     UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 j = 0; j < 4; j++)
         s[a][i][j] = exp2_of(multiply_plus(s[a][i][j], scale, start[j & 1]));
   }
-  if (now.kind == PARTIAL)
-    mask_pairs(scene, s, now.tile * bwd_inner + ((lane & 3) << 1), p->first + warp * 16 * bwd_blocks + (lane >> 2));
+  if (kind_of(now) != PARTIAL) return;
+  const struct scene scene = scene_of(call, renewed(p->b), h); /* not kept from tile to tile */
+  mask_pairs(&scene, s, tile_of(now) * bwd_inner + ((lane & 3) << 1), p->first + warp * 16 * bwd_blocks + (lane >> 2));
 }
 
 /* dS' = P' * (dP' - delta) */
@@ -112,23 +114,24 @@ INL void differentiate(pairs_t d_p, const pairs_t p, u32 stats) {
   }
 }
 
-INL void take_tile(call_t call, const struct place *p, const struct block *x, const struct scene *scene,
-                   struct gradients *g, i32 which, struct step now, u32 stage) {
+INL void take_tile(call_t call, const struct place *p, const struct block *x, i32 h, struct gradients *g, i32 which,
+                   i32 now, u32 stage) {
   const u32 q = x->shared + SHARED_Q + stage * BYTES_K, d_out = x->shared + SHARED_D_OUT + stage * BYTES_V;
   const u32 stats = x->shared + SHARED_STATS + stage * BYTES_STATS;
+  const struct patterns at = renewed_patterns(&x->patterns);
   pairs_t s, d_p;
   factors_t f;
-  multiply_channels(s, x->k, &x->patterns.rows_k, &x->patterns.columns_k, x->own_k, q, bwd_depth);
-  weigh(call, p, scene, s, stats, now);
+  multiply_channels(s, x->k, &at.rows_k, &at.columns_k, x->own_k, q, bwd_depth, PITCH_K);
+  weigh(call, p, h, s, stats, now);
   if (which & D_V) {
     pack_pairs(f, s);
-    multiply_rows(g->d_v, f, &x->patterns.rows_v, d_out, bwd_width);
+    multiply_rows(g->d_v, f, &at.rows_v, d_out, bwd_width, PITCH_V);
   }
   if (which & D_K) {
-    multiply_channels(d_p, x->v, &x->patterns.rows_v, &x->patterns.columns_v, x->own_v, d_out, bwd_width);
+    multiply_channels(d_p, x->v, &at.rows_v, &at.columns_v, x->own_v, d_out, bwd_width, PITCH_V);
     differentiate(d_p, s, stats);
     pack_pairs(f, d_p);
-    multiply_rows(g->d_k, f, &x->patterns.rows_k, q, bwd_depth);
+    multiply_rows(g->d_k, f, &at.rows_k, q, bwd_depth, PITCH_K);
   }
 }
 
@@ -139,34 +142,33 @@ INL void take_head(call_t call, const struct place *p, struct block *x, struct g
   const flyi_cuda_map *map = &call->by_key;
   const i64 plane = (i64)p->b * args_of(call)->heads + h;
   struct walk walk = walk_of(map, p->b, h, p->map_row, p->tiles);
-  struct step now = walk_step(&walk, map, p->tiles), next = walk_step(&walk, map, p->tiles);
-  if (now.kind == EMPTY) return;
-  const struct scene scene = scene_of(call, p->b, h);
+  i32 now = next_step(&walk, map, p->tiles), next = next_step(&walk, map, p->tiles);
+  if (kind_of(now) == EMPTY) return;
   struct passing passing = passing_of(call, p, x, h);
-  deal(&passing, now.tile);
+  deal(&passing, tile_of(now));
   barrier(); /* nobody reads the tiles of the head before any more */
-  copy_passing(&passing, now.tile, 0, x->aligned);
-  copy_stats(call, x, plane, now.tile, 0);
+  copy_passing(&passing, tile_of(now), 0, x->aligned);
+  copy_stats(call, x, plane, tile_of(now), 0);
   copies_commit();
-  deal(&passing, next.tile);
+  deal(&passing, tile_of(next));
   u32 stage = 0;
-  ROLLED while (now.kind != EMPTY) {
-    struct step later = walk_step(&walk, map, p->tiles);
+  ROLLED while (kind_of(now) != EMPTY) {
+    const i32 later = next_step(&walk, map, p->tiles);
     copies_wait(0);
     barrier();
-    if (bwd_stages == 2 && next.kind != EMPTY) {
-      copy_passing(&passing, next.tile, 1 - stage, x->aligned);
-      copy_stats(call, x, plane, next.tile, 1 - stage);
+    if (bwd_stages == 2 && kind_of(next) != EMPTY) {
+      copy_passing(&passing, tile_of(next), 1 - stage, x->aligned);
+      copy_stats(call, x, plane, tile_of(next), 1 - stage);
       copies_commit();
-      deal(&passing, later.tile);
+      deal(&passing, tile_of(later));
     }
-    take_tile(call, p, x, &scene, g, which, now, stage);
-    if (bwd_stages == 1 && next.kind != EMPTY) {
+    take_tile(call, p, x, h, g, which, now, stage);
+    if (bwd_stages == 1 && kind_of(next) != EMPTY) {
       barrier();
-      copy_passing(&passing, next.tile, 0, x->aligned);
-      copy_stats(call, x, plane, next.tile, 0);
+      copy_passing(&passing, tile_of(next), 0, x->aligned);
+      copy_stats(call, x, plane, tile_of(next), 0);
       copies_commit();
-      deal(&passing, later.tile);
+      deal(&passing, tile_of(later));
     }
     if (bwd_stages == 2) stage = 1 - stage;
     now = next;
@@ -194,8 +196,8 @@ INL void open_block(call_t call, const struct place *p, struct block *x, i32 ali
   copies_commit();
   copies_wait(0);
   barrier();
-  load_kept(x->k, &x->patterns.rows_k, x->own_k, bwd_depth);
-  load_kept(x->v, &x->patterns.rows_v, x->own_v, bwd_width);
+  load_kept(x->k, &x->patterns.rows_k, x->own_k, bwd_depth, PITCH_K);
+  load_kept(x->v, &x->patterns.rows_v, x->own_v, bwd_width, PITCH_V);
 }
 
 /* ---- pair by pair -------------------------------------------------------------------------------------------------- */
@@ -231,7 +233,7 @@ INL void exact_key(call_t call, const struct place *p, i32 key, struct exact *x)
     struct walk walk = walk_of(map, p->b, h, p->map_row, p->tiles);
     ROLLED for (struct step s; (s = walk_step(&walk, map, p->tiles)).kind != EMPTY;)
         ROLLED for (i32 q = s.tile * bwd_inner; q < (s.tile + 1) * bwd_inner; q += 32)
-            exact_queries(call, p, x, key, key_row, h, q + lane, s.kind);
+            exact_queries(call, p, x, key, key_row, h, lane < bwd_inner ? q + lane : p->queries.length, s.kind);
   }
 }
 
@@ -287,13 +289,19 @@ INL void store(call_t call, const struct place *p, i32 which, const struct gradi
 
 /* ---- entries ------------------------------------------------------------------------------------------------------- */
 
-INL void backward_keys(call_t call, i32 aligned) {
-  struct work w = work_of(call, &call->by_key, (i32)args_of(call)->heads / call->walk, block_index());
+INL struct place place_of(call_t call, u32 index) {
+  const i32 heads = (i32)args_of(call)->heads / call->walk;
+  const struct work w = work_of(call, &call->by_key, heads, index);
   struct place p = {.b = w.b, .h = w.h * call->walk, .first = w.tile * OUTER, .map_row = w.map_row};
-  p.pair = w.b * ((i32)args_of(call)->heads / call->walk) + w.h;
+  p.pair = w.b * heads + w.h;
   p.kv_head = p.h / call->group;
   p.queries = queries_of(call, p.b), p.keys = keys_of(call, p.b);
   p.tiles = (p.queries.length + bwd_inner - 1) / bwd_inner;
+  return p;
+}
+
+INL void backward_keys(call_t call, i32 aligned) {
+  struct place p = place_of(call, block_index());
   if (p.first >= p.keys.length) return;
   if (bwd_type == TYPE_F32) { /* tensor cores do not multiply f32 by its own error */
     const i32 first = p.first + (thread_index() >> 5) * 16 * bwd_blocks;
@@ -307,6 +315,7 @@ INL void backward_keys(call_t call, i32 aligned) {
   UNROLL for (i32 i = 0; i < (bwd_split ? 2 : 1); i++) {
     const i32 which = bwd_split ? (i ? D_K : D_V) : D_K | D_V;
     take_heads(call, &p, &x, &g, which);
+    p = place_of(call, (u32)renewed((i32)block_index())); /* not kept in registers through the walk */
     store(call, &p, which, &g);
   }
 }

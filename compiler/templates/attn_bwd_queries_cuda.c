@@ -25,32 +25,33 @@ struct block {
 /* ---- a tile -------------------------------------------------------------------------------------------------------- */
 
 /* P = 2^(S scale - LSE), of what is seen. */
-INL void weigh(call_t call, const struct place *p, const struct block *x, const struct scene *scene, pairs_t s,
-               struct step now) {
+INL void weigh(call_t call, const struct place *p, const struct block *x, pairs_t s, i32 now) {
   const i32 lane = thread_index() & 31, warp = thread_index() >> 5, columns = bwd_inner / 8;
-  const i32 kv0 = now.tile * bwd_inner + ((lane & 3) << 1), left = p->keys.length - kv0;
+  const i32 kv0 = tile_of(now) * bwd_inner + ((lane & 3) << 1), left = p->keys.length - kv0;
   const float scale = call->scale_log2;
   UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 i = 0; i < columns; i++)
       UNROLL for (i32 j = 0; j < 4; j++) s[a][i][j] = exp2_of(multiply_plus(s[a][i][j], scale, x->start[a][j >> 1]));
-  if (now.kind == PARTIAL)
-    mask_scores(scene, s, bwd_blocks, columns, p->first + warp * 16 * bwd_blocks + (lane >> 2), kv0, 0);
-  if ((now.tile + 1) * bwd_inner <= p->keys.length) return;
+  if (kind_of(now) == PARTIAL) {
+    const struct scene scene = scene_of(call, renewed(p->b), p->h); /* not kept from tile to tile */
+    mask_scores(&scene, s, bwd_blocks, columns, p->first + warp * 16 * bwd_blocks + (lane >> 2), kv0, 0);
+  }
+  if ((tile_of(now) + 1) * bwd_inner <= p->keys.length) return;
   UNROLL for (i32 i = 0; i < columns; i++) UNROLL for (i32 a = 0; a < bwd_blocks; a++)
       UNROLL for (i32 j = 0; j < 4; j++) if (i * 8 + (j & 1) >= left) s[a][i][j] = 0;
 }
 
-INL void take_tile(call_t call, const struct place *p, const struct block *x, const struct scene *scene, sums_t d_q,
-                   struct step now, u32 stage) {
+INL void take_tile(call_t call, const struct place *p, const struct block *x, sums_t d_q, i32 now, u32 stage) {
   const u32 k = x->shared + SHARED_K + stage * BYTES_K, v = x->shared + SHARED_V + stage * BYTES_V;
+  const struct patterns at = renewed_patterns(&x->patterns);
   pairs_t s, d_p;
   factors_t f;
-  multiply_channels(s, x->q, &x->patterns.rows_k, &x->patterns.columns_k, x->own_q, k, bwd_depth);
-  weigh(call, p, x, scene, s, now);
-  multiply_channels(d_p, x->d_out, &x->patterns.rows_v, &x->patterns.columns_v, x->own_d_out, v, bwd_width);
+  multiply_channels(s, x->q, &at.rows_k, &at.columns_k, x->own_q, k, bwd_depth, PITCH_K);
+  weigh(call, p, x, s, now);
+  multiply_channels(d_p, x->d_out, &at.rows_v, &at.columns_v, x->own_d_out, v, bwd_width, PITCH_V);
   UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 i = 0; i < bwd_inner / 8; i++)
       UNROLL for (i32 j = 0; j < 4; j++) d_p[a][i][j] = s[a][i][j] * (d_p[a][i][j] - x->delta[a][j >> 1]);
   pack_pairs(f, d_p);
-  multiply_rows(d_q, f, &x->patterns.rows_k, k, bwd_depth);
+  multiply_rows(d_q, f, &at.rows_k, k, bwd_depth, PITCH_K);
 }
 
 /* ---- all tiles ----------------------------------------------------------------------------------------------------- */
@@ -74,17 +75,16 @@ INL void open_block(call_t call, const struct place *p, struct block *x, i32 ali
   copies_commit();
   copies_wait(0);
   barrier();
-  load_kept(x->q, &x->patterns.rows_k, x->own_q, bwd_depth);
-  load_kept(x->d_out, &x->patterns.rows_v, x->own_d_out, bwd_width);
+  load_kept(x->q, &x->patterns.rows_k, x->own_q, bwd_depth, PITCH_K);
+  load_kept(x->d_out, &x->patterns.rows_v, x->own_d_out, bwd_width, PITCH_V);
 }
 
 INL void take_tiles(call_t call, const struct place *p, sums_t d_q, i32 aligned) {
   const flyi_cuda_map *map = &call->by_query;
   struct walk walk = walk_of(map, p->b, p->h, p->map_row, p->tiles);
-  struct step now = walk_step(&walk, map, p->tiles), next = walk_step(&walk, map, p->tiles);
-  if (now.kind == EMPTY) return;
+  i32 now = next_step(&walk, map, p->tiles), next = next_step(&walk, map, p->tiles);
+  if (kind_of(now) == EMPTY) return;
   const i32 kv_head = p->h / call->group;
-  const struct scene scene = scene_of(call, p->b, p->h);
   struct block x;
   open_block(call, p, &x, aligned);
   const struct rows rows = key_rows(call, p->keys, p->b, p->h);
@@ -95,26 +95,26 @@ INL void take_tiles(call_t call, const struct place *p, sums_t d_q, i32 aligned)
                             .to_k = x.shared + SHARED_K + share_at(SHARE_K),
                             .to_v = x.shared + SHARED_V + share_at(SHARE_V),
                             .length = p->keys.length};
-  deal(&passing, now.tile);
-  copy_passing(&passing, now.tile, 0, aligned);
+  deal(&passing, tile_of(now));
+  copy_passing(&passing, tile_of(now), 0, aligned);
   copies_commit();
-  deal(&passing, next.tile);
+  deal(&passing, tile_of(next));
   u32 stage = 0;
-  ROLLED while (now.kind != EMPTY) {
-    struct step later = walk_step(&walk, map, p->tiles);
+  ROLLED while (kind_of(now) != EMPTY) {
+    const i32 later = next_step(&walk, map, p->tiles);
     copies_wait(0);
     barrier();
-    if (bwd_stages == 2 && next.kind != EMPTY) {
-      copy_passing(&passing, next.tile, 1 - stage, aligned);
+    if (bwd_stages == 2 && kind_of(next) != EMPTY) {
+      copy_passing(&passing, tile_of(next), 1 - stage, aligned);
       copies_commit();
-      deal(&passing, later.tile);
+      deal(&passing, tile_of(later));
     }
-    take_tile(call, p, &x, &scene, d_q, now, stage);
-    if (bwd_stages == 1 && next.kind != EMPTY) {
+    take_tile(call, p, &x, d_q, now, stage);
+    if (bwd_stages == 1 && kind_of(next) != EMPTY) {
       barrier();
-      copy_passing(&passing, next.tile, 0, aligned);
+      copy_passing(&passing, tile_of(next), 0, aligned);
       copies_commit();
-      deal(&passing, later.tile);
+      deal(&passing, tile_of(later));
     }
     if (bwd_stages == 2) stage = 1 - stage;
     now = next;
@@ -142,11 +142,12 @@ INL void exact_keys(call_t call, const struct place *p, float d_q[MAX_WIDTH / 32
 
 INL void store_exact(call_t call, const struct place *p, const struct gradient *g, i32 query) {
   const flyi_cuda_map *map = &call->by_query;
+  const i32 lane = thread_index() & 31;
   float d_q[MAX_WIDTH / 32] = {0};
   struct walk walk = walk_of(map, p->b, p->h, p->map_row, p->tiles);
   ROLLED for (struct step s; (s = walk_step(&walk, map, p->tiles)).kind != EMPTY;)
       ROLLED for (i32 kv = s.tile * bwd_inner; kv < (s.tile + 1) * bwd_inner; kv += 32)
-          exact_keys(call, p, d_q, query, kv + (thread_index() & 31), s.kind);
+          exact_keys(call, p, d_q, query, lane < bwd_inner ? kv + lane : p->keys.length, s.kind);
   store_dealt(g, query, d_q, call->scale);
 }
 

@@ -25,12 +25,12 @@ CONSTANT bwd_type;  /* of the tensors */
 #define BF16 (bwd_type == TYPE_BF16)
 #define SIZE (bwd_type == TYPE_F32 ? 4 : 2) /* bytes of an element */
 #define OUTER (16 * bwd_blocks * bwd_warps)
-/* Narrow rows are shared out as if they were wider, so that one pass of the block copies no more rows than a tile has. */
+/* Narrow rows are shared out, and lie, as if they were wider, so that one pass of the block copies no more rows than a tile has. */
 #define LEAST (8 * (32 * bwd_warps / bwd_inner))
 #define SHARE_K ((struct share){bwd_depth < LEAST ? LEAST : bwd_depth, bwd_dim, bwd_warps})       /* of Q and K */
 #define SHARE_V ((struct share){bwd_width < LEAST ? LEAST : bwd_width, bwd_value_dim, bwd_warps}) /* of V and dO */
-#define PITCH_K tile_pitch(bwd_depth)
-#define PITCH_V tile_pitch(bwd_width)
+#define PITCH_K tile_pitch(SHARE_K.width)
+#define PITCH_V tile_pitch(SHARE_V.width)
 #define BYTES_K (u32)(bwd_inner * PITCH_K)
 #define BYTES_V (u32)(bwd_inner * PITCH_V)
 
@@ -38,6 +38,12 @@ typedef float pairs_t[MAX_BLOCKS][MAX_INNER / 8][4];
 typedef float sums_t[MAX_BLOCKS][MAX_WIDTH / 8][4];
 typedef u32 factors_t[MAX_BLOCKS][MAX_INNER / 16][4];
 typedef u32 operands_t[MAX_BLOCKS][MAX_WIDTH / 16][4];
+
+/* A value that is new each time: what follows from it is worked out again, and takes no registers in between. */
+INL i32 renewed(i32 x) {
+  __asm__ volatile("mov.b32 %0, %0;" : "+r"(x));
+  return x;
+}
 
 /* Where a lane's ldmatrix addresses begin, for tiles of both widths. */
 struct patterns {
@@ -47,6 +53,27 @@ INL struct patterns patterns_of(i32 lane) {
   return (struct patterns){pattern_rows(lane, PITCH_K), pattern_columns(lane, PITCH_K), pattern_rows(lane, PITCH_V),
                            pattern_columns(lane, PITCH_V)};
 }
+/* The same from their first registers, which alone stay alive from tile to tile. */
+INL struct pattern renewed_pattern(const struct pattern *p) {
+  const u32 first = (u32)renewed((i32)p->at[0]);
+  struct pattern again;
+  UNROLL for (i32 j = 0; j < 4; j++) again.at[j] = first ^ (u32)(j * 32);
+  return again;
+}
+INL struct patterns renewed_patterns(const struct patterns *p) {
+  struct patterns again = {.rows_k = renewed_pattern(&p->rows_k), .columns_k = renewed_pattern(&p->columns_k)};
+  again.rows_v = PITCH_V == PITCH_K ? again.rows_k : renewed_pattern(&p->rows_v);
+  again.columns_v = PITCH_V == PITCH_K ? again.columns_k : renewed_pattern(&p->columns_v);
+  return again;
+}
+
+/* A step of a walk in one register: tiles are below 2^30 / 16. */
+INL i32 next_step(struct walk *w, const flyi_cuda_map *map, i32 tiles) {
+  const struct step s = walk_step(w, map, tiles);
+  return s.tile << 2 | s.kind;
+}
+INL i32 tile_of(i32 step) { return step >> 2; }
+INL i32 kind_of(i32 step) { return step & 3; }
 
 /* ---- copies -------------------------------------------------------------------------------------------------------- */
 
@@ -77,15 +104,14 @@ INL void copy_own(struct share s, u32 to, const flyi_cuda_tensor *t, i32 b, i32 
 
 /* ---- products ------------------------------------------------------------------------------------------------------ */
 
-INL void load_kept(operands_t kept, const struct pattern *rows, u32 own, i32 width) {
+INL void load_kept(operands_t kept, const struct pattern *rows, u32 own, i32 width, i32 pitch) {
   UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 k = 0; k < width / 16; k++)
-      load_matrices(kept[a][k], matrix_at(rows, own, tile_pitch(width), a * 16, k));
+      load_matrices(kept[a][k], matrix_at(rows, own, pitch, a * 16, k));
 }
 
 /* s = A B', over the channels: own rows A, passing rows B. */
 INL void multiply_channels(pairs_t s, const operands_t kept, const struct pattern *rows, const struct pattern *columns,
-                           u32 own, u32 passing, i32 width) {
-  const i32 pitch = tile_pitch(width);
+                           u32 own, u32 passing, i32 width, i32 pitch) {
   UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 i = 0; i < bwd_inner / 8; i++)
       UNROLL for (i32 j = 0; j < 4; j++) s[a][i][j] = 0;
   UNROLL for (i32 k = 0; k < width / 16; k++) {
@@ -112,10 +138,10 @@ INL void pack_pairs(factors_t f, const pairs_t s) {
 }
 
 /* sums += F B, over the passing rows B. */
-INL void multiply_rows(sums_t sums, const factors_t f, const struct pattern *rows, u32 passing, i32 width) {
+INL void multiply_rows(sums_t sums, const factors_t f, const struct pattern *rows, u32 passing, i32 width, i32 pitch) {
   UNROLL for (i32 k = 0; k < bwd_inner / 16; k++) UNROLL for (i32 n = 0; n < width / 16; n++) {
     u32 r[4];
-    load_transposed(r, matrix_at(rows, passing, tile_pitch(width), k * 16, n));
+    load_transposed(r, matrix_at(rows, passing, pitch, k * 16, n));
     UNROLL for (i32 a = 0; a < bwd_blocks; a++) {
       multiply_add(BF16, sums[a][2 * n], f[a][k], r[0], r[1]);
       multiply_add(BF16, sums[a][2 * n + 1], f[a][k], r[2], r[3]);

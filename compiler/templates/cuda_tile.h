@@ -255,17 +255,22 @@ INL void copy_tile(struct share s, u32 to, struct source from, i32 dealt, i32 fi
 
 /* A mask of many instructions, with loops or locals: not inlined for each pair, but in a loop that gives a bit a pair. */
 CONSTANT mask_in_loop;
-/* 1: the mask reads its query's token, 2: its key's. Tokens are worked out once for a row or column: the mask takes them from these,
- * which become locals of each kernel. */
+/* 1: the mask reads its query's token, 2: its key's. */
 CONSTANT mask_tokens;
-extern i32 flyi_row_token, flyi_column_token;
+/* What is worked out once for a row, a column or a diagonal (q - kv): the mask takes it from these, which become locals of each
+ * kernel. */
+extern i32 flyi_row_token, flyi_column_token, flyi_difference;
 
 _Bool mask(i32 b, i32 h, i32 q, i32 kv); /* of the module that is joined with this one */
 
-INL _Bool visible(i32 b, i32 h, i32 q, i32 kv, i32 row_token, i32 column_token) {
+INL _Bool visible_on(i32 d, i32 b, i32 h, i32 q, i32 kv, i32 row_token, i32 column_token) { /* d: q - kv */
+  flyi_difference = d;
   if (mask_tokens & 1) flyi_row_token = row_token;
   if (mask_tokens & 2) flyi_column_token = column_token;
   return mask(b, h, q, kv);
+}
+INL _Bool visible(i32 b, i32 h, i32 q, i32 kv, i32 row_token, i32 column_token) {
+  return visible_on(q - kv, b, h, q, kv, row_token, column_token);
 }
 
 /* A (batch, head) as the mask sees it. */
@@ -308,8 +313,8 @@ INL u64 mask_bits(const struct scene *s, i32 blocks, i32 columns, i32 query, i32
 }
 
 /* Scores of `blocks` x 16 rows (queries) and `columns` x 8 keys, as C operands lie: what is masked becomes `masked`. query and key:
- * of this lane's first element. Scores of one diagonal come one after another, and the mask is told q = kv + d: so what depends on
- * q - kv alone is worked out once for all of them. */
+ * of this lane's first element. Scores of one diagonal come one after another: so what depends on q - kv alone is worked out once for
+ * all of them, and kept no longer. */
 INL void mask_scores(const struct scene *s, float x[MAX_BLOCKS][MAX_INNER / 8][4], i32 blocks, i32 columns, i32 query, i32 key,
                      float masked) {
   const u64 bits = mask_in_loop ? mask_bits(s, blocks, columns, query, key) : 0;
@@ -325,7 +330,7 @@ INL void mask_scores(const struct scene *s, float x[MAX_BLOCKS][MAX_INNER / 8][4
       i32 kv = key + i * 8 + e, d = d0 + y * 8 - i * 8 - e;
       float *at = &x[y / 2][i][2 * (y % 2) + e];
       _Bool keep = mask_in_loop ? bits >> (4 * (8 * (y / 2) + i) + 2 * (y % 2) + e) & 1
-                                : visible(s->b, s->h, kv + d, kv, rows[y], keys[e][i]);
+                                : visible_on(d, s->b, s->h, query + s->offset + y * 8, kv, rows[y], keys[e][i]);
       *at = choose(keep, *at, masked);
     }
   }

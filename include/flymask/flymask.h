@@ -411,9 +411,9 @@ typedef struct fly_kernel fly_kernel;
 typedef struct fly_kernel_desc {
   size_t size;
   fly_type type;      /* of Q, K, V and the output: FLY_F32, FLY_F16, FLY_BF16; sums are f32 */
-  int head_dim;       /* D, 1 to 512 */
-  int value_dim;      /* DV, 1 to 512; 0: head_dim */
-  const char *target; /* as in fly_compile_options; default: the mask's */
+  int head_dim;       /* D, 1 to 512; GPUs: to 256 */
+  int value_dim;      /* DV, 1 to 512; 0: head_dim; GPUs: to 256 */
+  const char *target; /* as in fly_compile_options, or an NVIDIA GPU's (section 15); default: the mask's */
   fly_score *score;   /* NULL: scores are as they are */
 } fly_kernel_desc;
 
@@ -733,7 +733,8 @@ FLY_API void fly_selection_get_bitmap(const fly_selection *selection, uint8_t *b
  * and fly_attention_backward, with `cuda` and `stream` of the call set. Tensor data, lse and workspace are then pointers to
  * memory of the device; masks, buffers, maps, geometry, row maps and cu_seqlens stay what they are on the host. A call checks,
  * launches on the stream and returns: results are there when the stream gets there, and tensors must live until then.
- * threads and parallel_for concern the block map alone.
+ * threads and parallel_for concern the block map alone. Row maps and cu_seqlens are checked on the host, in each call row by
+ * row; those of a fly_sa once.
  *
  * libcuda.so.1 is looked for when a fly_cuda is created, and not before: without it everything else works as ever. */
 

@@ -1,5 +1,5 @@
-/* scene_call.h: an attention call over a scene of the mask library: random tensors, heads that share keys, strides, row maps as
- * the scene has them, forward or backward. The scene's marks are what the oracle is told. */
+/* scene_call.h: an attention call over a scene of the mask library: random tensors, heads that share keys,
+ * strides, row maps as the scene has them, forward or backward. The scene's marks are what the oracle is told. */
 #ifndef LIBRARY_SCENE_CALL_H
 #define LIBRARY_SCENE_CALL_H
 
@@ -17,8 +17,8 @@ typedef struct scene_call {
 
 enum { SCENE_UNTOUCHED = -77 }; /* what out and lse hold before the call */
 
-/* `variant` chooses layouts and how heads share keys. For a backward call out and lse are the oracle's, and gradients start
- * with what no test expects. */
+/* `variant` chooses layouts and how heads share keys. For a backward call out and lse are the oracle's, and
+ * gradients start with what no test expects. */
 void scene_call_init(scene_call *t, const scene *s, fly_mask *mask, fly_type type, int dim, int value_dim, int variant,
                      bool backward);
 void scene_call_free(scene_call *t);

@@ -1,5 +1,5 @@
-/* cuda_call.h: attention calls of tests on a CUDA device, real or simulated: the tensors of a host call are copied there, each
- * into memory that ends with its last element, and what the call wrote comes back into them. */
+/* cuda_call.h: attention calls of tests on a CUDA device, real or simulated: the tensors of a host call are copied
+ * there, each into memory that ends with its last element, and what the call wrote comes back into them. */
 #ifndef TEST_CUDA_CALL_H
 #define TEST_CUDA_CALL_H
 

@@ -4,8 +4,8 @@
 
 #include "support.h"
 
-/* A kernel for sm_80 of the mask in `source` (NULL: masks/NAME.c). FLYMASK_GPU_IMAGES in the environment names a folder: a
- * suite without a compiler loads NAME.TYPE.D.DV.image from there, one with a compiler writes it there. */
+/* A kernel for sm_80 of the mask in `source` (NULL: masks/NAME.c). FLYMASK_GPU_IMAGES in the environment names a
+ * folder: a suite without a compiler loads NAME.TYPE.D.DV.image from there, one with a compiler writes it there. */
 fly_kernel *cuda_kernel(const char *name, const char *source, fly_type type, int dim, int value_dim);
 
 /* Whether this run is to write images and nothing else. */
