@@ -346,7 +346,13 @@ fly_status fly_mask_check(const char *source, const char *name, const fly_compil
   *out = (fly_findings){0};
   fly_status status = flyi_domain_check(geometry, &domain, error);
   if (status || (status = fly_mask_compile(source, name, options, &mask, error))) return status;
-  diagnosis d = {.mask = mask, .args = args, .arg_count = count, .geometry = domain.geometry, .out = out};
+  const int64_t most = INT64_C(60000000000); /* nanoseconds for all questions */
+  diagnosis d = {.subject.until = flyi_nanoseconds() + most,
+                 .mask = mask,
+                 .args = args,
+                 .arg_count = count,
+                 .geometry = domain.geometry,
+                 .out = out};
   status = fly_mask_bind(mask, args, count, &bound, error);
   d.subject.bound = bound;
   widen(&d, &domain);

@@ -11,7 +11,8 @@
 
 #include "question.h"
 
-enum { MOST_PLANES = 64, ANALYSIS_BUDGET = 1 << 14, CODE_BUDGET = 1 << 18 };
+enum { MOST_PLANES = 64, ANALYSIS_LOOKS = 1 << 14, CODE_LOOKS = 1 << 18 };
+static const int64_t most_nanoseconds = INT64_C(2000000000); /* for one question */
 
 /* ---- the mask of a question -------------------------------------------------------------------------------------- */
 
@@ -92,7 +93,7 @@ typedef struct hunt {
   flyi_program program;
   flyi_code code; /* none: the nodes alone */
   flyi_mask_args *args;
-  int64_t budget;
+  flyi_budget budget;
 } hunt;
 
 static flyi_found search_plane(hunt *t, int64_t b, int64_t h, flyi_witness *witness, fly_error *error) {
@@ -157,13 +158,17 @@ static fly_status parse(hunt *t, const flyi_question *q, fly_error *error) {
 
 flyi_found flyi_ask(const flyi_subject *subject, const flyi_question *question, const fly_geometry *geometry,
                     flyi_witness *witness, fly_error *error) {
-  hunt t = {.subject = subject, .geometry = geometry, .budget = ANALYSIS_BUDGET};
+  hunt t = {.subject = subject, .geometry = geometry};
   flyi_found found = FLYI_FOUND_ERROR;
+  if (flyi_nanoseconds() > subject->until) return FLYI_FOUND_OPEN;
   if (parse(&t, question, error)) goto done;
+  t.budget = (flyi_budget){ANALYSIS_LOOKS, flyi_nanoseconds() + most_nanoseconds};
   found = search_all(&t, witness, error);
   if (found != FLYI_FOUND_OPEN) goto done;
-  t.budget = CODE_BUDGET;
-  found = compile(&t, question, error) ? FLYI_FOUND_ERROR : search_all(&t, witness, error);
+  found = FLYI_FOUND_ERROR;
+  if (compile(&t, question, error)) goto done;
+  t.budget = (flyi_budget){CODE_LOOKS, flyi_nanoseconds() + most_nanoseconds};
+  found = search_all(&t, witness, error);
 done:
   flyi_mask_args_free(t.args);
   if (t.code.unload) t.code.unload(&t.code);

@@ -25,6 +25,7 @@ typedef struct flyi_subject {
   const flyi_watch *watch;
   const fly_bound *bound; /* of the mask itself: the same parameters and buffers */
   flyi_isa isa;
+  int64_t until; /* of flyi_nanoseconds: no question is looked into after that */
 } flyi_subject;
 
 typedef struct flyi_witness {

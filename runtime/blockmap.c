@@ -5,9 +5,8 @@
  * threads, and runs are as long as they can be, so neither does the result. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "survey.h"
+#include "search.h"
 
 /* Rows of tiles are built in so many bands at most, of this many rows at least. */
 enum { BANDS = 32, BAND_ROWS = 64 };
@@ -92,17 +91,11 @@ static void build_band(void *context, int64_t item, int worker) {
   if (!b->failed && !flyi_band_build(&b->band[item], &b->scratch[worker])) b->failed = true;
 }
 
-static int64_t nanoseconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
-
 /* Most maps are done before a thread has woken up, and on a busy machine waiting for one can cost a hundred times the work:
  * the caller's thread starts alone, and the others join what lasts longer than ALONE. */
 static void build_bands(build *b, const flyi_threads *threads) {
-  int64_t end = nanoseconds() + ALONE, alone = 0;
-  while (alone < b->bands && nanoseconds() < end) build_band(b, alone++, 0);
+  int64_t end = flyi_nanoseconds() + ALONE, alone = 0;
+  while (alone < b->bands && flyi_nanoseconds() < end) build_band(b, alone++, 0);
   b->done = alone;
   if (alone < b->bands) flyi_parallel(threads, b->bands - alone, build_band, b);
 }

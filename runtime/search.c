@@ -1,7 +1,14 @@
 /* search.c: a visible pair of a mask, or the proof that there is none. */
 #include <stdlib.h>
+#include <time.h>
 
 #include "search.h"
+
+int64_t flyi_nanoseconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
 
 enum { MOST_BOXES = 512 }; /* waiting: three for each of 26 levels or so */
 
@@ -50,11 +57,11 @@ static bool find_in_block(const search *s, const flyi_box *box, int64_t *q, int6
   return false;
 }
 
-static flyi_found run(search *s, int64_t *budget, int64_t *q, int64_t *kv) {
+static flyi_found run(search *s, flyi_budget *budget, int64_t *q, int64_t *kv) {
   bool open = false;
   while (s->count) {
     flyi_box box = s->waiting[--s->count];
-    if ((*budget)-- <= 0) return FLYI_FOUND_OPEN;
+    if (budget->looks-- <= 0 || flyi_nanoseconds() > budget->until) return FLYI_FOUND_OPEN;
     fly_tile_kind kind = evaluate(s, &box);
     if (kind == FLY_FULL) return *q = box.q0, *kv = box.kv0, FLYI_FOUND_PAIR;
     if (kind == FLY_EMPTY) continue;
@@ -69,7 +76,7 @@ static flyi_found run(search *s, int64_t *budget, int64_t *q, int64_t *kv) {
 }
 
 flyi_found flyi_find_pair(const flyi_nodes *nodes, flyi_tile_fn *tile, const flyi_mask_args *args, int32_t b, int32_t h,
-                          int64_t *budget, int64_t *q, int64_t *kv) {
+                          flyi_budget *budget, int64_t *q, int64_t *kv) {
   search *s = flyi_alloc(1, sizeof *s);
   flyi_interval *value = flyi_alloc(flyi_nodes_room(nodes), sizeof *value);
   flyi_found found = FLYI_FOUND_ERROR;

@@ -12,10 +12,14 @@ typedef enum flyi_found {
 } flyi_found;
 
 /* Looks for a visible pair of one (b, h): the nodes decide boxes, from coarse to fine, and `tile` what they leave open in blocks of
- * 64 x 64 (NULL: nothing does). `budget`: blocks and boxes that may be looked at; what is used is taken off. *q and *kv are
- * positions: q has the offset added. */
+ * 64 x 64 (NULL: nothing does). `budget`: blocks and boxes that may be looked at, and until when; what is used is taken off. *q and
+ * *kv are positions: q has the offset added. */
+typedef struct flyi_budget {
+  int64_t looks, until; /* until: of flyi_nanoseconds */
+} flyi_budget;
 flyi_found flyi_find_pair(const flyi_nodes *nodes, flyi_tile_fn *tile, const flyi_mask_args *args, int32_t b, int32_t h,
-                          int64_t *budget, int64_t *q, int64_t *kv);
+                          flyi_budget *budget, int64_t *q, int64_t *kv);
+int64_t flyi_nanoseconds(void); /* of a clock that only goes on */
 
 /* The query rows of (b, h) that see no key. */
 typedef struct flyi_blind {

@@ -257,7 +257,8 @@ typedef struct fly_findings {
 } fly_findings;
 
 /* Compiles the source as fly_mask_compile does, binds the args, and looks for each of the above over all pairs of the geometry:
- * exactly, so that there are no false alarms; what would take too long to decide is left out. At most 64 (b, h) are looked at.
+ * exactly, so that there are no false alarms; what takes longer than 2 s to decide, or a minute together, is left out. At most 64
+ * (b, h) are looked at, and the map is built.
  * The findings are the caller's, to be freed with fly_findings_free. All errors of compiling, binding and mapping. [compiler] */
 FLY_API fly_status fly_mask_check(const char *source, const char *name, const fly_compile_options *options, const fly_arg *args,
                                   int count, const fly_geometry *geometry, fly_findings *out, fly_error *error);
