@@ -58,6 +58,8 @@ static fly_status draw(const compare_options *options, const method *methods, co
     bars[1][i] = (bar){name, style, all[i].path.mean, all[i].path.low, all[i].path.high};
     bars[2][i] = (bar){name, style, all[i].sigma.mean, all[i].sigma.low, all[i].sigma.high};
   }
+  double longest = 0;
+  for (int i = 0; i < count; i++) longest = fmax(longest, all[i].path.high);
   double c = last->mean.random_clustering, l = last->mean.random_path;
   bars[0][count] = (bar){"random graph", STYLE_RANDOM, c, c, c};
   bars[1][count] = (bar){"random graph", STYLE_RANDOM, l, l, l};
@@ -82,7 +84,7 @@ static fly_status draw(const compare_options *options, const method *methods, co
                            .count = count + 2,
                            .log_y = true,
                            .low = 1,
-                           .high = 100},
+                           .high = longest > 50 ? 2 * longest : 100},
                           {.kind = PANEL_BARS,
                            .title = "small-worldness sigma",
                            .y = "ratio",
