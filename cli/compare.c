@@ -160,11 +160,9 @@ int command_compare(int argc, char **argv) {
   char *directory = NULL;
   double start = now_ms();
   fly_status status = chart_check(&error);
+  watch_signals();
   if (status == FLY_OK) status = make_beside(options.out, &directory, &error);
-  if (status == FLY_OK) {
-    watch_signals();
-    status = write_report(&options, directory, &error);
-  }
+  if (status == FLY_OK) status = write_report(&options, directory, &error);
   if (status == FLY_OK) status = move_into(directory, options.out, &error);
   progress_end();
   if (status == FLY_OK) {

@@ -180,7 +180,7 @@ fly_status graph_random(int64_t n, int64_t edges, uint64_t seed, graph *out, fly
 
 /* ---- tables (compare_table.c) ------------------------------------------------------------------------------------ */
 
-/* kind: 't' text, 'i' integer, 'r' real. title NULL: not in the page; unit may be NULL; digits: of a real in the page. */
+/* kind: 't' text, 'i' integer, 'r' real. title NULL: not in the page; unit may be NULL; digits: of a real there. */
 typedef struct column {
   const char *name, *title, *unit;
   char kind;

@@ -50,8 +50,8 @@ static void write_data(const chart *c, FILE *out) {
     if (p->kind == PANEL_BARS) {
       fprintf(out, "$p%d << EOD\n", i);
       for (int j = 0; j < p->count; j++)
-        fprintf(out, "%d %.8g %.8g %.8g %s \"%s\"\n", j, p->bars[j].value, p->bars[j].low, p->bars[j].high,
-                styles[p->bars[j].style].color, p->bars[j].title);
+        fprintf(out, "%d %.8g %.8g %.8g %ld\n", j, p->bars[j].value, p->bars[j].low, p->bars[j].high,
+                strtol(styles[p->bars[j].style].color + 1, NULL, 16));
       fputs("EOD\n", out);
     }
     if (p->kind == PANEL_HEAT) {
@@ -92,7 +92,7 @@ static void write_bars(const chart_panel *p, int panel, FILE *out) {
   fprintf(out, "set xrange [-0.6:%d.6]\nset xtics () rotate by -35 left\n", p->count - 1);
   for (int j = 0; j < p->count; j++) fprintf(out, "set xtics add (\"%s\" %d)\n", p->bars[j].title, j);
   fprintf(out,
-          "plot $p%d using 1:2:(0.62):(rgb(stringcolumn(5))) with boxes fillcolor rgb variable fillstyle solid 0.85 "
+          "plot $p%d using 1:2:(0.62):5 with boxes fillcolor rgb variable fillstyle solid 0.85 "
           "noborder notitle, \\\n  $p%d using 1:3:(0):($4-$3) with vectors nohead linecolor rgb '#20242c' notitle, \\\n"
           "  $p%d using 1:2:(sprintf('%%.3g', column(2))) with labels offset 0,0.8 notitle\n",
           panel, panel, panel);
@@ -127,7 +127,6 @@ static void write_panel(const chart *c, int i, FILE *out) {
 
 static const char look[] =
     "set encoding utf8\n"
-    "rgb(text) = int('0x' . text[2:7])\n"
     "set palette defined (0 '#440154', 0.25 '#3b528b', 0.5 '#21918c', 0.75 '#5ec962', 1 '#fde725')\n"
     "set border 3 linecolor rgb '#6c7380'\n"
     "set tics nomirror textcolor rgb '#20242c'\n"

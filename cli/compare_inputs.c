@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "compare.h"
 
@@ -134,6 +135,9 @@ fly_status inputs_read(const compare_options *options, tensors *out, fly_error *
     kind = "random normal numbers, which real queries and keys are not";
     status = inputs_draw(s[0], s[1], s[2], s[3], s[3], false, out, error);
   } else {
+    if (!options->q && access(sample[0], R_OK) != 0)
+      return fail(error, FLY_ERROR_ARGUMENT, sample[0],
+                  "the sample of the sources is not there: give --q, --k and --v, or --random B,H,N,D");
     if (!options->q) kind = "the sample of the sources: layer 14 of a real language model reading a real text";
     status = read_files(options->q ? files : sample, out, error);
   }

@@ -118,6 +118,50 @@ static fly_status add_rows(const scene *s, const char *name, const double *weigh
   return status;
 }
 
+static chart_panel heat_panel(const char *title, const char *x, const char *y, int n, const double *weights) {
+  return (chart_panel){
+      .kind = PANEL_HEAT, .title = title, .x = x, .y = y, .low = 1e-4, .high = 1, .heat = {n, weights}};
+}
+
+/* Weights, rows of the table and a panel for each method, and one more for SA; returns in *count how many panels. */
+static fly_status weigh_all(const compare_options *options, const tensors *t, scene *s, double *weights, table *rows,
+                            chart_panel *panels, int *count, fly_error *error) {
+  size_t pairs = (size_t)(s->n * s->n);
+  fly_status status = FLY_OK;
+  for (int m = 0; status == FLY_OK && m < METHODS; m++) {
+    if (!options->methods[m]) continue;
+    const char *name = method_name((method_kind)m);
+    double *own = weights + (size_t)*count * pairs;
+    status = weigh(options, (method_kind)m, t, s, own, error);
+    if (status == FLY_OK) status = add_rows(s, name, own, rows, error);
+    panels[(*count)++] = heat_panel(name, "key", "query", s->n, own);
+    if (status != FLY_OK || m != METHOD_SA) continue;
+    status = permute(s->n, own, own + pairs, error);
+    panels[(*count)++] = heat_panel("SA, in permuted order", "position of key", "position of query", s->n, own + pairs);
+  }
+  return status;
+}
+
+static fly_status draw(const scene *s, const chart_panel *panels, int count, page *p, fly_error *error) {
+  char caption[256];
+  snprintf(caption, sizeof caption,
+           "Attention weights of head 0 on the first %d tokens, budget of %d keys touched. Colours: the weight, "
+           "logarithmic, 1e-4 and less to 1. Grey: masked",
+           s->n, BUDGET);
+  chart c = {.name = "picture",
+             .caption = caption,
+             .panels = panels,
+             .count = count,
+             .columns = 3,
+             .width = 1100,
+             .height = count > 3 ? 680 : 350,
+             .raster = true};
+  page_text(p,
+            "Rows are queries, columns keys; the weights of a row sum to 1 (SA + SWA: the mean of two softmaxes). What "
+            "is grey has no part in the softmax: a mechanism is as good as the colour it keeps.");
+  return page_chart(p, &c, error);
+}
+
 fly_status section_picture(const compare_options *options, const tensors *t, page *p, fly_error *error) {
   static const column columns[] = {{"method", "method", NULL, 't', 0},
                                    {"query", "query", NULL, 'i', 0},
@@ -132,49 +176,12 @@ fly_status section_picture(const compare_options *options, const tensors *t, pag
   s.scores = calloc(pairs, sizeof *s.scores);
   s.sees = calloc(pairs, sizeof *s.sees);
   fly_status status = weights && s.scores && s.sees ? FLY_OK : fail_memory(error);
-  if (status == FLY_OK) score(t, &s);
   progress("attention picture");
-  for (int m = 0; status == FLY_OK && m < METHODS; m++) {
-    if (!options->methods[m]) continue;
-    double *own = weights + (size_t)count * pairs;
-    status = weigh(options, (method_kind)m, t, &s, own, error);
-    panels[count++] = (chart_panel){.kind = PANEL_HEAT,
-                                    .title = method_name((method_kind)m),
-                                    .x = "key",
-                                    .y = "query",
-                                    .low = 1e-4,
-                                    .high = 1,
-                                    .heat = {s.n, own}};
-    if (status == FLY_OK) status = add_rows(&s, method_name((method_kind)m), own, &rows, error);
-    if (status != FLY_OK || m != METHOD_SA) continue;
-    status = permute(s.n, own, own + pairs, error);
-    panels[count++] = (chart_panel){.kind = PANEL_HEAT,
-                                    .title = "SA, in permuted order",
-                                    .x = "position of key",
-                                    .y = "position of query",
-                                    .low = 1e-4,
-                                    .high = 1,
-                                    .heat = {s.n, own + pairs}};
-  }
-  char caption[256];
-  snprintf(caption, sizeof caption,
-           "Attention weights of head 0 on the first %d tokens, budget of %d keys touched. Colours: the weight, "
-           "logarithmic, 1e-4 and less to 1. Grey: masked",
-           s.n, BUDGET);
-  chart c = {.name = "picture",
-             .caption = caption,
-             .panels = panels,
-             .count = count,
-             .columns = 3,
-             .width = 1100,
-             .height = count > 3 ? 680 : 350,
-             .raster = true};
   if (status == FLY_OK) {
-    page_text(
-        p, "Rows are queries, columns keys; the weights of a row sum to 1 (SA + SWA: the mean of two softmaxes). What "
-           "is grey has no part in the softmax: a mechanism is as good as the colour it keeps.");
-    status = page_chart(p, &c, error);
+    score(t, &s);
+    status = weigh_all(options, t, &s, weights, &rows, panels, &count, error);
   }
+  if (status == FLY_OK) status = draw(&s, panels, count, p, error);
   if (status == FLY_OK) status = page_file(p, &rows, error);
   table_free(&rows);
   free(weights);

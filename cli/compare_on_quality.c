@@ -170,7 +170,7 @@ static fly_status create_like(const tensors *t, tensors *out, fly_error *error) 
 }
 
 static fly_status measure(const compare_options *options, const tensors *t, board *b, fly_error *error) {
-  method full = {METHOD_FULL};
+  method full = {.kind = METHOD_FULL};
   attempt a;
   b->t = t;
   fly_status status = create_like(t, &b->full, error);

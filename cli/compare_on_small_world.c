@@ -58,6 +58,8 @@ static fly_status draw(const compare_options *options, const method *methods, co
     bars[1][i] = (bar){name, style, all[i].path.mean, all[i].path.low, all[i].path.high};
     bars[2][i] = (bar){name, style, all[i].sigma.mean, all[i].sigma.low, all[i].sigma.high};
   }
+  double longest = 0;
+  for (int i = 0; i < count; i++) longest = fmax(longest, all[i].path.high);
   double c = last->mean.random_clustering, l = last->mean.random_path;
   bars[0][count] = (bar){"random graph", STYLE_RANDOM, c, c, c};
   bars[1][count] = (bar){"random graph", STYLE_RANDOM, l, l, l};
@@ -82,7 +84,7 @@ static fly_status draw(const compare_options *options, const method *methods, co
                            .count = count + 2,
                            .log_y = true,
                            .low = 1,
-                           .high = 100},
+                           .high = longest > 50 ? 2 * longest : 100},
                           {.kind = PANEL_BARS,
                            .title = "small-worldness sigma",
                            .y = "ratio",
@@ -98,6 +100,22 @@ static fly_status draw(const compare_options *options, const method *methods, co
                  .width = 1100,
                  .height = 420};
   return page_chart(p, &chart, error);
+}
+
+static void introduce(page *p) {
+  page_text(
+      p, "A mask is a graph: tokens are nodes, and each pair that sees each other is an edge. Clustering is the mean "
+         "over nodes of the share of pairs of neighbours that are neighbours themselves; the path is the mean "
+         "length of the shortest paths, with edges taken both ways (and in the table from query to key alone, over the "
+         "pairs that have one). Sigma = (clustering / random clustering) / (path / random path), against an "
+         "Erd&#337;s-R&eacute;nyi graph of as many edges: a small world is clustered as a lattice and short as a "
+         "random graph, so its sigma is far above 1. One layer of SA alone is a lattice in another order, with its "
+         "long paths; the union with SWA is a small world.");
+  page_text(p,
+            "Beside them the fruit fly: 127,978 neurons, 2,613,129 connections (20 a neuron, 0.02 %% of all possible "
+            "ones), 4.4 hops from neuron to neuron (A. Lin et al., Network statistics of the whole-brain connectome "
+            "of Drosophila, Nature 634, 2024, <a href=\"https://doi.org/10.1038/s41586-024-07968-y\">doi "
+            "10.1038/s41586-024-07968-y</a>; quoted, not measured here).");
 }
 
 fly_status section_small_world(const compare_options *options, const tensors *t, page *p, fly_error *error) {
@@ -140,22 +158,7 @@ fly_status section_small_world(const compare_options *options, const tensors *t,
   if (status == FLY_OK)
     status = table_add(&rows, error, "fruit fly's brain", "published", (int64_t)127978, NAN, NAN, NAN, 4.4, NAN, NAN,
                        NAN, NAN, NAN);
-  if (status == FLY_OK) {
-    page_text(
-        p,
-        "A mask is a graph: tokens are nodes, and each pair that sees each other is an edge. Clustering is the mean "
-        "over nodes of the share of pairs of neighbours that are neighbours themselves; the path is the mean "
-        "length of the shortest paths, with edges taken both ways (and in the table from query to key alone, over the "
-        "pairs that have one). Sigma = (clustering / random clustering) / (path / random path), against an "
-        "Erd&#337;s-R&eacute;nyi graph of as many edges: a small world is clustered as a lattice and short as a "
-        "random graph, so its sigma is far above 1. One layer of SA alone is a lattice in another order, with its "
-        "long paths; the union with SWA is a small world.");
-    page_text(p,
-              "Beside them the fruit fly: 127,978 neurons, 2,613,129 connections (20 a neuron, 0.02 %% of all possible "
-              "ones), 4.4 hops from neuron to neuron (A. Lin et al., Network statistics of the whole-brain connectome "
-              "of Drosophila, Nature 634, 2024, <a href=\"https://doi.org/10.1038/s41586-024-07968-y\">doi "
-              "10.1038/s41586-024-07968-y</a>; quoted, not measured here).");
-  }
+  if (status == FLY_OK) introduce(p);
   if (status == FLY_OK && count > 0) status = draw(options, methods, all, count, p, error);
   if (status == FLY_OK) status = page_table(p, &rows, false, error);
   table_free(&rows);

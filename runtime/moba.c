@@ -115,7 +115,7 @@ static fly_status select_document(void *context, int64_t document, fly_selection
 }
 
 static fly_status select_packed(fly_mask *mask, const fly_moba_desc *d, fly_selection **out, fly_error *error) {
-  fly_geometry shape = {FLY_INIT(fly_geometry),        .batch = d->batch,              .heads = d->q.shape[1],
+  fly_geometry shape = {FLY_INIT(fly_geometry), .batch = d->batch, .heads = d->q.shape[1],
                         .cu_seqlens_q = d->cu_seqlens, .cu_seqlens_kv = d->cu_seqlens};
   flyi_domain domain;
   fly_status status = flyi_domain_check(&shape, &domain, error);

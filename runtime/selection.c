@@ -144,9 +144,14 @@ static fly_status check_desc(const fly_selection_desc *d, fly_error *error) {
   if (d->stride_batch < 0 || d->stride_head < 0 || d->stride_row < 0)
     return REFUSE(error, "strides %" PRId64 ", %" PRId64 ", %" PRId64 ": negative ones are not supported",
                   d->stride_batch, d->stride_head, d->stride_row);
-  fly_geometry shape = {FLY_INIT(fly_geometry), .batch = d->batch,   .heads = d->heads,
-                        .len_q = d->len_q,      .len_kv = d->len_kv, .q_offset = d->q_offset,
-                        .cu_seqlens_q = d->cu_seqlens, .cu_seqlens_kv = d->cu_seqlens};
+  fly_geometry shape = {FLY_INIT(fly_geometry),
+                        .batch = d->batch,
+                        .heads = d->heads,
+                        .len_q = d->len_q,
+                        .len_kv = d->len_kv,
+                        .q_offset = d->q_offset,
+                        .cu_seqlens_q = d->cu_seqlens,
+                        .cu_seqlens_kv = d->cu_seqlens};
   flyi_domain domain;
   return flyi_domain_check(&shape, &domain, error);
 }

@@ -387,9 +387,10 @@ START_TEST(a_stopped_run_leaves_nothing) {
   static const char *const signals[] = {"INT", "TERM"};
   for (int i = 0; i < 2; i++) {
     command_result r = command_run(directory,
-                                   "compare --sections cost,coverage --threads 1 -o report & child=$!; sleep 1; "
-                                   "kill -%s $child; wait $child; exit $?",
-                                   signals[i]);
+                                   "--version; '%s/flymask' compare --sections cost,coverage --threads 1 -o report & "
+                                   "for i in $(seq 600); do ls -d report.* && break; sleep 0.1; done; "
+                                   "kill -%s $!; wait $!; exit $?",
+                                   FLYMASK_BUILD, signals[i]);
     ck_assert_int_gt(r.code, 128);
     ck_assert_msg(strstr(r.err, "stopped by a signal; nothing was written") != NULL, "%s", r.err);
     command_free(&r);

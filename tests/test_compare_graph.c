@@ -1,5 +1,5 @@
-/* The figures of `flymask compare` that come from masks as graphs: coverage by depth, and small worlds. Expected values:
- * brute force over matrices, closed forms, and figures computed by other programs. */
+/* The figures of `flymask compare` that come from masks as graphs: coverage by depth, and small worlds. Expected
+ * values: brute force over matrices, closed forms, and figures computed by other programs. */
 #include "cli/compare.h"
 #include "support.h"
 
@@ -126,9 +126,9 @@ START_TEST(moba_at_random_sees_its_own_block_and_whole_earlier_ones) {
 END_TEST
 
 START_TEST(keys_touched_are_the_mean_over_queries) {
-  const method methods[] = {
-      {METHOD_FULL},           {METHOD_SWA, .window = 20}, {METHOD_SWA, .window = 1000},
-      {METHOD_SA, .reach = 9}, {METHOD_SA, .reach = 1000}, {METHOD_BOTH, .window = 7, .reach = 3}};
+  const method methods[] = {{.kind = METHOD_FULL},        {METHOD_SWA, .window = 20},
+                            {METHOD_SWA, .window = 1000}, {METHOD_SA, .reach = 9},
+                            {METHOD_SA, .reach = 1000},   {METHOD_BOTH, .window = 7, .reach = 3}};
   for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
     const method *m = &methods[i];
     double sum = 0;
@@ -199,7 +199,7 @@ START_TEST(propagation_equals_products_of_matrices) {
 }
 END_TEST
 
-/* Published and recomputed by others: n = 2,048, w = 32, layers 1 to 4; and after how many all is reached, 0: not soon. */
+/* Computed by another program: n = 2,048, w = 32, layers 1 to 4; and after how many all is reached, 0: not soon. */
 static const struct figure {
   method method;
   bool not_causal;
@@ -324,7 +324,7 @@ START_TEST(random_graphs_have_the_edges_asked_for) {
 }
 END_TEST
 
-/* Clustering and path as published; sigma as another program has it, for a random graph of its own. */
+/* As another program has them; sigma with a random graph of its own. */
 START_TEST(small_worlds_are_what_others_found) {
   static const struct {
     method method;

@@ -264,6 +264,52 @@ START_TEST(misuse_of_packed_documents_is_refused) {
 }
 END_TEST
 
+START_TEST(failing_allocations_in_documents_are_reported) {
+  const spec s = {FLY_F32, 2, 1, 8, 8, 3, 3, {0, 20, 20, 60}};
+  fly_mask *mask = scene_mask("selected_tiles");
+  fly_attention c;
+  fly_status status;
+  fly_selection *selection;
+  make_call(&c, mask, &s);
+  c.threads = 1;
+  fly_moba_desc d = desc_of(&s, &c);
+  d.threads = 1;
+  for (int what = 0; what < 3; what++) {
+    int failures = 0;
+    do {
+      flyi_fail_allocation(failures + 1);
+      status = what == 0   ? fly_moba_select(mask, &d, &selection, &error)
+               : what == 1 ? fly_selection_forward(selection, &c, &error)
+                           : fly_selection_backward(selection, &c, &error);
+      flyi_fail_allocation(0);
+      ck_assert(status == FLY_OK || status == FLY_ERROR_MEMORY);
+      failures += status != FLY_OK;
+    } while (status && failures < 1000);
+    ck_assert_int_eq(status, FLY_OK);
+    ck_assert_int_gt(failures, 1);
+  }
+  fly_selection_release(&selection);
+  free_call(&c);
+  fly_mask_release(&mask);
+}
+END_TEST
+
+START_TEST(documents_without_tokens_are_all_right) {
+  const spec s = {FLY_F32, 1, 1, 8, 8, 3, 2, {0, 0, 0}};
+  fly_mask *mask = scene_mask("selected_tiles");
+  fly_attention c;
+  fly_selection *selection;
+  make_call(&c, mask, &s);
+  fly_moba_desc d = desc_of(&s, &c);
+  ck_fly_ok(fly_moba_select(mask, &d, &selection, &error), error);
+  ck_fly_ok(fly_selection_forward(selection, &c, &error), error);
+  ck_fly_ok(fly_selection_backward(selection, &c, &error), error);
+  fly_selection_release(&selection);
+  free_call(&c);
+  fly_mask_release(&mask);
+}
+END_TEST
+
 static Suite *make(void) {
   Suite *suite = suite_create("moba_packed");
   TCase *tcase = tcase_create("packed documents");
@@ -271,6 +317,8 @@ static Suite *make(void) {
   tcase_add_loop_test(tcase, any_selection_stays_in_its_document, 0, SPECS);
   tcase_add_test(tcase, a_kept_workspace_serves_all_documents);
   tcase_add_test(tcase, misuse_of_packed_documents_is_refused);
+  tcase_add_test(tcase, failing_allocations_in_documents_are_reported);
+  tcase_add_test(tcase, documents_without_tokens_are_all_right);
   suite_add_tcase(suite, tcase);
   return suite;
 }
