@@ -38,7 +38,9 @@ typedef struct arguments {
   int value_count;
 
   const char *q, *k, *v, *out, *lse;           /* files */
+  const char *sink;                            /* a file */
   const char *d_out, *d_lse, *d_q, *d_k, *d_v; /* files of gradients */
+  const char *d_sink;
   const char *rows;                            /* a file or random:SEED; NULL: none */
   int64_t len_q, len_kv;                       /* -1: not given */
   int64_t batch, heads, kv_heads;              /* kv_heads 0: not given */
@@ -83,6 +85,8 @@ enum {
   KEY_SAMPLE,
   KEY_BACKWARD,
   KEY_SCORE,
+  KEY_SINK,
+  KEY_D_SINK,
   KEY_OUT = 'o'
 };
 
@@ -204,7 +208,7 @@ uint16_t f32_to_bf16(float value);
 /* ---- gradients of `run` (gradients.c) ---------------------------------------------------------------------------- */
 
 typedef struct gradients {
-  npy_array d_out, d_lse, d_q, d_k, d_v;
+  npy_array d_out, d_lse, d_q, d_k, d_v, d_sink;
   double ms;
 } gradients;
 
