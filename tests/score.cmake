@@ -29,6 +29,14 @@ foreach(source IN LISTS TEST_SCORES)
   target_compile_options(native_score_${name} PRIVATE -include ${CMAKE_CURRENT_SOURCE_DIR}/scores/in_double.h)
 endforeach()
 
+# As a user's compiler sees them.
+foreach(compiler ${CMAKE_C_COMPILER} ${FLYMASK_CLANG})
+  get_filename_component(name ${compiler} NAME)
+  add_test(NAME score_sources_${name} COMMAND ${compiler} -std=c17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only
+    -I${PROJECT_SOURCE_DIR}/include ${SCORES})
+  set_tests_properties(score_sources_${name} PROPERTIES LABELS quick TIMEOUT 60)
+endforeach()
+
 flymask_test(score)
 flymask_test(score_library)
 flymask_test(score_attention SECONDS 600)
