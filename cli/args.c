@@ -171,6 +171,12 @@ static bool parse_file(int key, char *text, arguments *a) {
   case KEY_D_V:
     a->d_v = text;
     return true;
+  case KEY_SINK:
+    a->sink = text;
+    return true;
+  case KEY_D_SINK:
+    a->d_sink = text;
+    return true;
   case KEY_SAMPLE:
     a->sample = text;
     return true;

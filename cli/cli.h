@@ -38,12 +38,12 @@ typedef struct arguments {
   const char **values;      /* NAME=VALUE, as given; freed by arguments_free. score.NAME=VALUE is the modifier's */
   int value_count;
 
-  const char *q, *k, *v, *out, *lse;                 /* files */
-  const char *d_out, *d_lse, *d_q, *d_k, *d_v;       /* files of gradients */
-  const char *rows;                                  /* a file or random:SEED; NULL: none */
-  const char *from_bitmap, *from_arrays, *to_arrays; /* files and directories of block maps */
-  int64_t len_q, len_kv;                             /* -1: not given */
-  int64_t batch, heads, kv_heads;                    /* kv_heads 0: not given */
+  const char *q, *k, *v, *out, *lse, *sink;             /* files */
+  const char *d_out, *d_lse, *d_q, *d_k, *d_v, *d_sink; /* files of gradients */
+  const char *rows;                                     /* a file or random:SEED; NULL: none */
+  const char *from_bitmap, *from_arrays, *to_arrays;    /* files and directories of block maps */
+  int64_t len_q, len_kv;                                /* -1: not given */
+  int64_t batch, heads, kv_heads;                       /* kv_heads 0: not given */
   int64_t q_offset;
   bool offset_end;
   int tile_q, tile_kv;    /* 0: the library's */
@@ -90,6 +90,8 @@ enum {
   KEY_TEXT,
   KEY_SCORE,
   KEY_BANDWIDTH,
+  KEY_SINK,
+  KEY_D_SINK,
   KEY_OUT = 'o'
 };
 
@@ -235,7 +237,7 @@ fly_status device_run(device *d, const fly_attention *host, bool backward, doubl
 /* ---- gradients of `run` (gradients.c) ---------------------------------------------------------------------------- */
 
 typedef struct gradients {
-  npy_array d_out, d_lse, d_q, d_k, d_v;
+  npy_array d_out, d_lse, d_q, d_k, d_v, d_sink;
   double ms;
 } gradients;
 

@@ -1,5 +1,5 @@
 /* gradients.c: the backward half of `flymask run`: gradients of the output, and of the log-sum-exp, come from .npy
- * files; those of Q, K and V go to others. */
+ * files; those of Q, K, V and the sinks go to others. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,9 +8,10 @@
 bool gradients_wanted(const arguments *args) { return args->d_out != NULL; }
 
 void gradients_check_usage(const arguments *args, const char *command) {
-  bool wanted = args->d_q || args->d_k || args->d_v;
+  bool wanted = args->d_q || args->d_k || args->d_v || args->d_sink;
   if (wanted && !args->d_out) usage_error(command, "--dq, --dk and --dv need --dout F, the gradient of the output");
   if (!wanted && args->d_out) usage_error(command, "--dout needs one of --dq F, --dk F and --dv F");
+  if (args->d_sink && !args->sink) usage_error(command, "--dsink needs --sink F");
   if (args->d_lse && !args->d_out) usage_error(command, "--dlse needs --dout F");
 }
 
@@ -58,10 +59,19 @@ fly_status gradients_compute(const arguments *args, device *d, const fly_attenti
   if (args->d_q) status = make_like(&call.q, &g->d_q, &call.d_q, error);
   if (status == FLY_OK && args->d_k) status = make_like(&call.k, &g->d_k, &call.d_k, error);
   if (status == FLY_OK && args->d_v) status = make_like(&call.v, &g->d_v, &call.d_v, error);
+  if (status == FLY_OK && args->d_sink) status = make_like(&call.sink, &g->d_sink, &call.d_sink, error);
   if (status != FLY_OK) return status;
   progress("gradients over %s queries and %s keys", grouped(call.geometry.len_q), grouped(call.geometry.len_kv));
   status = device_run(d, &call, true, &g->ms, error);
   progress_end();
+  return status;
+}
+
+static fly_status write_sink(const arguments *args, const gradients *g, fly_error *error) {
+  int64_t heads = g->d_sink.shape[1];
+  if (!args->d_sink) return FLY_OK;
+  fly_status status = npy_write(args->d_sink, FLY_F32, 1, &heads, g->d_sink.data, error);
+  if (status == FLY_OK) report_line("dsink", "%s: [%lld] f32", args->d_sink, (long long)heads);
   return status;
 }
 
@@ -79,6 +89,7 @@ fly_status gradients_write(const arguments *args, const gradients *g, fly_error 
   fly_status status = write_one(args->d_q, "dq", &g->d_q, error);
   if (status == FLY_OK) status = write_one(args->d_k, "dk", &g->d_k, error);
   if (status == FLY_OK) status = write_one(args->d_v, "dv", &g->d_v, error);
+  if (status == FLY_OK) status = write_sink(args, g, error);
   if (status == FLY_OK) report_line("time, backward", "%.3f ms, block map included", g->ms);
   return status;
 }
@@ -89,4 +100,5 @@ void gradients_free(gradients *g) {
   npy_free(&g->d_q);
   npy_free(&g->d_k);
   npy_free(&g->d_v);
+  npy_free(&g->d_sink);
 }

@@ -16,6 +16,9 @@ static const struct argp_option options[] = {
     {"dq", KEY_D_Q, "F", 0, "Write the gradient of the queries here", 0},
     {"dk", KEY_D_K, "F", 0, "Write the gradient of the keys here", 0},
     {"dv", KEY_D_V, "F", 0, "Write the gradient of the values here", 0},
+    {"sink", KEY_SINK, "F", 0, "Read a logit for each query head, f32 [heads], that counts in the denominator alone",
+     0},
+    {"dsink", KEY_D_SINK, "F", 0, "Write the gradient of the sinks here", 0},
     OPTION_ROWS,
     OPTION_Q_OFFSET,
     OPTION_SCORE,
@@ -44,7 +47,7 @@ static const char doc[] =
     "      --q q.npy --k k.npy --v v.npy --out out.npy\n";
 
 typedef struct inputs {
-  npy_array q, k, v;
+  npy_array q, k, v, sink; /* sink: empty where there is none */
 } inputs;
 
 static fly_status read_tensor(const char *path, npy_array *out, fly_error *error) {
@@ -54,6 +57,16 @@ static fly_status read_tensor(const char *path, npy_array *out, fly_error *error
     return fail(error, FLY_ERROR_ARGUMENT, path, "has %d dimensions; [batch, heads, seq, head_dim] has 4", out->rank);
   if (out->type != FLY_F32 && out->type != FLY_F16)
     return fail(error, FLY_ERROR_ARGUMENT, path, "holds %s; f32 and f16 are supported", fly_type_name(out->type));
+  return FLY_OK;
+}
+
+static fly_status read_sink(const arguments *args, inputs *in, fly_error *error) {
+  if (!args->sink) return FLY_OK;
+  fly_status status = npy_read(args->sink, &in->sink, error);
+  if (status != FLY_OK) return status;
+  if (in->sink.rank != 1 || in->sink.shape[0] != in->q.shape[1] || in->sink.type != FLY_F32)
+    return fail(error, FLY_ERROR_ARGUMENT, args->sink, "must hold f32 [%lld], a logit for each query head",
+                (long long)in->q.shape[1]);
   return FLY_OK;
 }
 
@@ -115,6 +128,7 @@ static fly_status attend(const arguments *args, const inputs *in, bound_mask *ma
                         .lse = fly_tensor_dense(lse->data, FLY_F32, s[0], s[1], s[2], 1),
                         .scale = args->scale,
                         .score = mask->score_bound,
+                        .sink = fly_tensor_dense(in->sink.data, FLY_F32, 1, in->q.shape[1], 1, 1),
                         .threads = args->threads};
   progress("attention over %s queries and %s keys", grouped(geometry->len_q), grouped(geometry->len_kv));
   status = device_open(args, &gpu, error);
@@ -159,6 +173,7 @@ int command_run(int argc, char **argv) {
   if (status == FLY_OK) status = read_tensor(args.k, &in.k, &error);
   if (status == FLY_OK) status = read_tensor(args.v, &in.v, &error);
   if (status == FLY_OK) status = check_shapes(&args, &in, &error);
+  if (status == FLY_OK) status = read_sink(&args, &in, &error);
   if (status == FLY_OK)
     status = geometry_create(&args, in.q.shape[0], in.q.shape[1], in.q.shape[2], in.k.shape[2], &call, &error);
   if (status == FLY_OK) status = bound_mask_create(&args, &mask, &error);
@@ -175,6 +190,7 @@ int command_run(int argc, char **argv) {
   npy_free(&in.q);
   npy_free(&in.k);
   npy_free(&in.v);
+  npy_free(&in.sink);
   arguments_free(&args);
   return status == FLY_OK ? EXIT_SUCCESS : EXIT_FAILURE;
 }

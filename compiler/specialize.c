@@ -93,9 +93,8 @@ static LLVMModuleRef parse_template(LLVMContextRef context, bool score) {
   if (!score) return parse_bitcode(context, flyi_tile_bitcode, flyi_tile_bitcode_end);
   LLVMModuleRef tile = parse_bitcode(context, flyi_score_bitcode, flyi_score_bitcode_end);
   LLVMModuleRef math = parse_bitcode(context, flyi_math_bitcode, flyi_math_bitcode_end);
-  bool good = tile && math;
-  if (good) good = !LLVMLinkModules2(tile, math); /* consumes the second */
-  if (good) return tile;
+  if (tile && math && !LLVMLinkModules2(tile, math)) return tile;
+  if (!tile && math) LLVMDisposeModule(math); /* otherwise linking has consumed it */
   if (tile) LLVMDisposeModule(tile);
   return NULL;
 }

@@ -29,6 +29,14 @@ foreach(source IN LISTS TEST_SCORES)
   target_compile_options(native_score_${name} PRIVATE -include ${CMAKE_CURRENT_SOURCE_DIR}/scores/in_double.h)
 endforeach()
 
+# As a user's compiler sees them.
+foreach(compiler ${CMAKE_C_COMPILER} ${FLYMASK_CLANG})
+  get_filename_component(name ${compiler} NAME)
+  add_test(NAME score_sources_${name} COMMAND ${compiler} -std=c17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only
+    -I${PROJECT_SOURCE_DIR}/include ${SCORES})
+  set_tests_properties(score_sources_${name} PROPERTIES LABELS quick TIMEOUT 60)
+endforeach()
+
 flymask_test(score)
 flymask_test(score_library)
 flymask_test(score_attention SECONDS 600)
@@ -36,3 +44,14 @@ if(FLYMASK_CLI)
   flymask_test(score_command LIBRARIES test_cli_files)
   add_dependencies(test_score_command flymask)
 endif()
+
+# Random modifiers; longer, and from other seeds: flymask_score_fuzz(label seconds seed)
+flymask_test(score_fuzz)
+function(flymask_score_fuzz label seconds seed)
+  add_test(NAME score_fuzz_${label} COMMAND test_score_fuzz)
+  math(EXPR limit "2 * ${seconds} + 60")
+  set_tests_properties(score_fuzz_${label} PROPERTIES LABELS ${label} TIMEOUT ${limit} ENVIRONMENT
+    "FLYMASK_FUZZ_SECONDS=${seconds};FLYMASK_FUZZ_SEED=${seed};CK_DEFAULT_TIMEOUT=${limit}")
+endfunction()
+flymask_score_fuzz(ci 60 1000)
+flymask_score_fuzz(nightly 600 2000)

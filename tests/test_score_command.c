@@ -88,6 +88,37 @@ static void check_failure(const char *arguments, const char *text) {
   command_free(&r);
 }
 
+/* With q = 0 all scores are 0: out = sum of v over i + 1 + e^z, and the loss is the sum of out. */
+START_TEST(run_takes_sinks_and_gives_their_gradient) {
+  static float zero[N * D], v[N * D], ones[N * D];
+  const float sink[] = {1.25f};
+  fly_error error;
+  for (int i = 0; i < N * D; i++) ones[i] = 1;
+  write_random("k.npy", v, 2), write_random("v.npy", v, 3);
+  const int64_t shape[] = {1, 1, N, D}, heads[] = {1};
+  ck_fly_ok(npy_write(in_directory("q.npy"), FLY_F32, 4, shape, zero, &error), error);
+  ck_fly_ok(npy_write(in_directory("g.npy"), FLY_F32, 4, shape, ones, &error), error);
+  ck_fly_ok(npy_write(in_directory("z.npy"), FLY_F32, 1, heads, sink, &error), error);
+  command_result r = command_run(directory, "%s",
+                                 "run causal --q q.npy --k k.npy --v v.npy --sink z.npy --lse l.npy --dout g.npy "
+                                 "--dsink dz.npy");
+  ck_assert_msg(r.code == 0, "%s", r.err);
+  command_free(&r);
+  npy_array lse = read_array("l.npy"), d_sink = read_array("dz.npy");
+  double sum = 0, gradient = 0, share = exp(1.25);
+  for (int i = 0; i < N; i++) {
+    for (int d = 0; d < D; d++) sum += v[i * D + d];
+    gradient -= sum * share / ((i + 1 + share) * (i + 1 + share));
+    ck_assert(fabs(((float *)lse.data)[i] - log(i + 1 + share)) < 2e-6);
+  }
+  ck_assert_int_eq(d_sink.rank, 1);
+  ck_assert_msg(fabs(((float *)d_sink.data)[0] - gradient) < 1e-5 * (1 + fabs(gradient)), "%g, not %g",
+                ((float *)d_sink.data)[0], gradient);
+  npy_free(&lse), npy_free(&d_sink);
+  check_failure("run causal --q q.npy --k k.npy --v v.npy --sink v.npy --out o.npy", "a logit for each query head");
+}
+END_TEST
+
 START_TEST(whose_value_it_is_is_said) {
   check_failure("check causal --score softcap cap=2", "the mask ");
   check_failure("check causal --score softcap score.cup=2", "the score modifier ");
@@ -131,6 +162,7 @@ static Suite *make_suite(void) {
   TCase *tests = tcase_create("command");
   tcase_add_checked_fixture(tests, make_directory, command_remove_directory);
   tcase_add_test(tests, run_takes_a_modifier_and_its_values);
+  tcase_add_test(tests, run_takes_sinks_and_gives_their_gradient);
   tcase_add_test(tests, whose_value_it_is_is_said);
   tcase_add_test(tests, build_puts_the_modifier_into_the_image);
   suite_add_tcase(suite, tests);

@@ -1,5 +1,7 @@
 /* The library of score modifiers, compiled, against formulations of their own from the papers, in double precision: the
  * score and its derivative, on every target. */
+#include <dirent.h>
+
 #include "call_case.h"
 #include "score_case.h"
 
@@ -202,10 +204,26 @@ START_TEST(each_is_what_its_paper_says) {
 }
 END_TEST
 
+START_TEST(every_file_is_tested) {
+  DIR *directory = opendir(FLYMASK_SOURCE "/scores");
+  ck_assert_ptr_nonnull(directory);
+  for (struct dirent *entry; (entry = readdir(directory));) {
+    size_t length = strlen(entry->d_name);
+    if (length < 3 || strcmp(entry->d_name + length - 2, ".c") != 0) continue;
+    bool found = false;
+    for (int i = 0; i < LIBRARY; i++)
+      found |= strlen(library[i].name) == length - 2 && strncmp(library[i].name, entry->d_name, length - 2) == 0;
+    ck_assert_msg(found, "%s has no formula here", entry->d_name);
+  }
+  closedir(directory);
+}
+END_TEST
+
 static Suite *make_suite(void) {
   Suite *suite = suite_create("score_library");
   TCase *tests = tcase_create("library");
   tcase_add_loop_test(tests, each_is_what_its_paper_says, 0, LIBRARY);
+  tcase_add_test(tests, every_file_is_tested);
   suite_add_tcase(suite, tests);
   return suite;
 }

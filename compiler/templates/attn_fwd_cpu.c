@@ -29,11 +29,11 @@
 #endif
 #include "block.h"
 
-enum { QUERIES = FLYI_ITEM_QUERIES, DEPTH = 4 /* dim is rounded up to this */ };
-/* Queries that meet a score modifier at a time: few, so that its work overlaps with the products of others. */
-#ifndef SCORED_ROWS
-#define SCORED_ROWS 32
-#endif
+enum {
+  QUERIES = FLYI_ITEM_QUERIES,
+  DEPTH = 4,       /* dim is rounded up to this */
+  SCORED_ROWS = 32 /* queries that meet a score modifier at a time: their scores stay in the first-level cache */
+};
 
 typedef struct work {
   vf sum[QUERIES];        /* of a row's probabilities, by lane */
@@ -282,8 +282,7 @@ INLINE void fetch_next(const tile *t, const shape *s, int r0) {
   for (int i = 0; i < s->fetch_v; i += 16) __builtin_prefetch(v + i, 0, 2);
   const flyi_forward_cpu *c = t->opening;
   for (int i = r0; c && i < min(r0 + ROWS, c->count); i++)
-    fetch_row(row_at(c->out, c->out_stride, c->out_rows, i, c->out_type), c->value_dim * element_size(c->out_type),
-              true);
+    fetch_row(row_at(c->out, c->out_stride, c->out_rows, i, c->out_type), c->value_dim * element_size(c->out_type), true);
   for (int i = r0; c && c->next_q && i < min(r0 + ROWS, c->next_count); i++)
     for (int at = 0; at < c->dim * element_size(c->type); at += 64)
       __builtin_prefetch(row_at(c->next_q, c->q_stride, c->next_rows, i, c->type) + at, 0, 2);

@@ -15,7 +15,7 @@
  * rounds of loops.
  *
  * The functions of <math.h> below are Flymask's own, the same on every path, within the error that
- * compiler/templates/score_math.c states for each (2.4 ulp at most). A call of one counts as 100 instructions.
+ * compiler/templates/score_math.c states for each (2.5 ulp at most). A call of one counts as 100 instructions.
  *
  * The derivative that the backward pass needs is made by the compiler: the function is differentiated with respect to
  * s, operation by operation (forward mode). Where a modifier has a kink, the side that is computed counts: `s > 0 ? s :

@@ -1,7 +1,7 @@
 /* score_case.c: see score_case.h. */
 #include "score_case.h"
 
-static score_case begin(fly_score *score, const fly_arg *values, int count, const fly_geometry *geometry) {
+score_case score_case_of(fly_score *score, const fly_arg *values, int count, const fly_geometry *geometry) {
   static const fly_geometry usual = {FLY_INIT(fly_geometry), .batch = 2, .heads = 4, .len_q = 200, .len_kv = 300};
   fly_error error = {0};
   flyi_domain domain;
@@ -19,7 +19,7 @@ score_case score_case_from(const char *source, const char *target, const fly_arg
   fly_score *score = NULL;
   fly_compile_options options = {FLY_INIT(fly_compile_options), .cache = "", .target = target};
   ck_fly_ok(fly_score_compile(source, "test.c", &options, &score, &error), error);
-  return begin(score, values, count, geometry);
+  return score_case_of(score, values, count, geometry);
 }
 
 score_case score_case_file(const char *path, const char *target, const fly_arg *values, int count,
@@ -28,7 +28,7 @@ score_case score_case_file(const char *path, const char *target, const fly_arg *
   fly_score *score = NULL;
   fly_compile_options options = {FLY_INIT(fly_compile_options), .cache = "", .target = target};
   ck_fly_ok(fly_score_compile_file(path, &options, &score, &error), error);
-  return begin(score, values, count, geometry);
+  return score_case_of(score, values, count, geometry);
 }
 
 void score_case_free(score_case *c) {

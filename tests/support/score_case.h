@@ -14,7 +14,9 @@ typedef struct score_case {
   flyi_mask_args *args;
 } score_case;
 
-/* From a source or the file of a modifier; target NULL: the best. geometry NULL: 4 heads, 200 queries, 300 keys. */
+/* Of a modifier, whose reference is taken over. geometry NULL: 4 heads, 200 queries, 300 keys. */
+score_case score_case_of(fly_score *score, const fly_arg *values, int count, const fly_geometry *geometry);
+/* From a source or the file of a modifier; target NULL: the best. */
 score_case score_case_from(const char *source, const char *target, const fly_arg *values, int count,
                            const fly_geometry *geometry);
 score_case score_case_file(const char *path, const char *target, const fly_arg *values, int count,
