@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Prints the README's tables of figures on this machine: kernels against the peak measured in the same run, maps, compilation.
-# Usage: bench/figures.sh [kernels|maps|compile]...   (default: all; about 3 minutes on one core)
+# Prints the README's tables of figures on this machine: kernels against the peak measured in the same run, decoding, maps,
+# compilation.
+# Usage: bench/figures.sh [kernels|decode|maps|compile]...   (default: all; about 5 minutes on one core)
 set -eu
 cd "$(dirname "$0")/.."
 flymask=${FLYMASK:-build/flymask}
@@ -13,23 +14,38 @@ field() { # field NAME: that number of the JSON object on stdin
 kernel() { # kernel LABEL LENGTH DIM DTYPE MASK...
   local label=$1 n=$2 dim=$3 dtype=$4 json
   shift 4
-  json=$("$flymask" bench "$@" --lengths "$n,$n" --heads 1,1 --head-dim "$dim" --dtype "$dtype" --threads 1 --json)
-  printf '| %-22s | %6d | %4d | %-4s | %9.2f | %7.1f | %6.1f | %5.2f |\n' "$label" "$n" "$dim" "$dtype" \
-    "$(field forward_ms <<<"$json")" "$(field gflops <<<"$json")" "$(field peak_gflops <<<"$json")" "$(field peak_ratio <<<"$json")"
+  json=$("$flymask" bench "$@" --lengths "$n,$n" --heads 1,1 --head-dim "$dim" --dtype "$dtype" --threads 1 --backward --json)
+  printf '| %-20s | %6d | %4d | %-4s | %6.1f | %8.2f | %7.1f | %5.2f | %8.2f | %7.1f | %5.2f |\n' "$label" "$n" "$dim" "$dtype" \
+    "$(field peak_gflops <<<"$json")" "$(field forward_ms <<<"$json")" "$(field gflops <<<"$json")" "$(field peak_ratio <<<"$json")" \
+    "$(field backward_ms <<<"$json")" "$(field backward_gflops <<<"$json")" "$(field backward_peak_ratio <<<"$json")"
 }
 
 kernels() {
-  echo '| mask                   | tokens |    D | type |        ms | GFLOP/s |   peak | ratio |'
-  echo '|------------------------|-------:|-----:|------|----------:|--------:|-------:|------:|'
+  echo '| mask                 | tokens |    D | type |   peak |  forward | GFLOP/s | ratio | backward | GFLOP/s | ratio |'
+  echo '|----------------------|-------:|-----:|------|-------:|---------:|--------:|------:|---------:|--------:|------:|'
   local dim n
   for dim in 64 128; do
     for n in 2048 8192 32768; do kernel causal "$n" "$dim" f32 causal; done
     for n in 8192 32768; do kernel 'window 256' "$n" "$dim" f32 sliding_window left=255 right=0; done
   done
   kernel causal 8192 64 f16 causal
-  kernel causal 8192 64 bf16 causal
+  for dim in 64 128; do
+    kernel causal 8192 "$dim" bf16 causal
+    kernel 'window 256' 8192 "$dim" bf16 sliding_window left=255 right=0
+  done
   kernel 'window 128 + 128' 8192 64 f32 sliding_window left=128 right=128
   kernel 'SA 128 + 128, causal' 8192 64 f32 stochastic left=128 right=128 --rows random:1
+}
+
+decode() {
+  echo '| one query, 32 heads (8 of keys) | type |      bytes |    ms |  GB/s | read loop | ratio |'
+  echo '|---------------------------------|------|-----------:|------:|------:|----------:|------:|'
+  local dtype json
+  for dtype in f32 bf16; do
+    json=$("$flymask" bench full --lengths 1,32768 --heads 32,8 --head-dim 128 --dtype "$dtype" --threads 1 --bandwidth --json)
+    printf '| 32,768 keys, D = 128            | %-4s | %10d | %5.2f | %5.1f | %9.1f | %5.2f |\n' "$dtype" "$(field bytes <<<"$json")" \
+      "$(field forward_ms <<<"$json")" "$(field gbs <<<"$json")" "$(field read_gbs <<<"$json")" "$(field read_ratio <<<"$json")"
+  done
 }
 
 map() { # map LABEL LENGTH MASK...
@@ -63,10 +79,10 @@ compile() {
   done
 }
 
-[ $# -gt 0 ] || set -- kernels maps compile
+[ $# -gt 0 ] || set -- kernels decode maps compile
 for table in "$@"; do
   case $table in
-  kernels | maps | compile) "$table" && echo ;;
-  *) sed -n '2,3s/^# \?//p' "$0" >&2 && exit 2 ;;
+  kernels | decode | maps | compile) "$table" && echo ;;
+  *) sed -n '2,4s/^# \?//p' "$0" >&2 && exit 2 ;;
   esac
 done
