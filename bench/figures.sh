@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Prints the README's tables of figures on this machine: kernels against the peak measured in the same run, maps, compilation.
-# Usage: bench/figures.sh [kernels|maps|compile|scores|linear]...   (default: all but linear; about 4 minutes on one core)
+# Prints the README's tables of figures on this machine: kernels against the peak measured in the same run, decoding, maps,
+# compilation, score modifiers.
+# Usage: bench/figures.sh [kernels|decode|maps|compile|scores|linear]...   (default: all but linear; about 6 minutes on one core)
 # linear takes 2 minutes and 4 GiB, and leaves its chart in docs/linear.png.
 set -eu
 cd "$(dirname "$0")/.."
@@ -14,21 +15,25 @@ field() { # field NAME: that number of the JSON object on stdin
 kernel() { # kernel LABEL LENGTH DIM DTYPE MASK...
   local label=$1 n=$2 dim=$3 dtype=$4 json
   shift 4
-  json=$("$flymask" bench "$@" --lengths "$n,$n" --heads 1,1 --head-dim "$dim" --dtype "$dtype" --threads 1 --json)
-  printf '| %-22s | %6d | %4d | %-4s | %9.2f | %7.1f | %6.1f | %5.2f |\n' "$label" "$n" "$dim" "$dtype" \
-    "$(field forward_ms <<<"$json")" "$(field gflops <<<"$json")" "$(field peak_gflops <<<"$json")" "$(field peak_ratio <<<"$json")"
+  json=$("$flymask" bench "$@" --lengths "$n,$n" --heads 1,1 --head-dim "$dim" --dtype "$dtype" --threads 1 --backward --json)
+  printf '| %-20s | %6d | %4d | %-4s | %6.1f | %8.2f | %7.1f | %5.2f | %8.2f | %7.1f | %5.2f |\n' "$label" "$n" "$dim" "$dtype" \
+    "$(field peak_gflops <<<"$json")" "$(field forward_ms <<<"$json")" "$(field gflops <<<"$json")" "$(field peak_ratio <<<"$json")" \
+    "$(field backward_ms <<<"$json")" "$(field backward_gflops <<<"$json")" "$(field backward_peak_ratio <<<"$json")"
 }
 
 kernels() {
-  echo '| mask                   | tokens |    D | type |        ms | GFLOP/s |   peak | ratio |'
-  echo '|------------------------|-------:|-----:|------|----------:|--------:|-------:|------:|'
+  echo '| mask                 | tokens |    D | type |   peak |  forward | GFLOP/s | ratio | backward | GFLOP/s | ratio |'
+  echo '|----------------------|-------:|-----:|------|-------:|---------:|--------:|------:|---------:|--------:|------:|'
   local dim n
   for dim in 64 128; do
     for n in 2048 8192 32768; do kernel causal "$n" "$dim" f32 causal; done
     for n in 8192 32768; do kernel 'window 256' "$n" "$dim" f32 sliding_window left=255 right=0; done
   done
   kernel causal 8192 64 f16 causal
-  kernel causal 8192 64 bf16 causal
+  for dim in 64 128; do
+    kernel causal 8192 "$dim" bf16 causal
+    kernel 'window 256' 8192 "$dim" bf16 sliding_window left=255 right=0
+  done
   kernel 'window 128 + 128' 8192 64 f32 sliding_window left=128 right=128
   kernel 'SA 128 + 128, causal' 8192 64 f32 stochastic left=128 right=128 --rows random:1
 }
@@ -63,6 +68,17 @@ scores() {
   score 'soft cap' --score softcap
   score 'relative bias' --score relative_bias "score.bias=$table/bias.npy"
   rm -r "$table"
+}
+
+decode() {
+  echo '| one query, 32 heads (8 of keys) | type |      bytes |    ms |  GB/s | read loop | ratio |'
+  echo '|---------------------------------|------|-----------:|------:|------:|----------:|------:|'
+  local dtype json
+  for dtype in f32 bf16; do
+    json=$("$flymask" bench full --lengths 1,32768 --heads 32,8 --head-dim 128 --dtype "$dtype" --threads 1 --bandwidth --json)
+    printf '| 32,768 keys, D = 128            | %-4s | %10d | %5.2f | %5.1f | %9.1f | %5.2f |\n' "$dtype" "$(field bytes <<<"$json")" \
+      "$(field forward_ms <<<"$json")" "$(field gbs <<<"$json")" "$(field read_gbs <<<"$json")" "$(field read_ratio <<<"$json")"
+  done
 }
 
 map() { # map LABEL LENGTH MASK...
@@ -108,10 +124,10 @@ linear() { # one head, budget 256: SA and a sliding window by length
   awk -F, 'NR > 1 { printf "| %-6s | %8d | %10.2f | %11.2f | %10.0f |\n", $1, $3, $11, $12, $15 }' "$report/cost.csv"
 }
 
-[ $# -gt 0 ] || set -- kernels maps compile scores
+[ $# -gt 0 ] || set -- kernels decode maps compile scores
 for table in "$@"; do
   case $table in
-  kernels | maps | compile | scores | linear) "$table" && echo ;;
+  kernels | decode | maps | compile | scores | linear) "$table" && echo ;;
   *) sed -n '2,4s/^# \?//p' "$0" >&2 && exit 2 ;;
   esac
 done

@@ -3,11 +3,11 @@
 GFLOP/s and the ratio to the measured peak by length.
 
     python3 -m venv venv && venv/bin/pip install torch==2.13.0 numpy matplotlib
-    venv/bin/python bench/peers.py [--lengths 2048,8192] [--threads 1] [--dtypes f32,bf16] [--maps] [-o build/peers]
+    venv/bin/python bench/peers.py [--lengths 2048,8192] [--threads 1] [--dtypes f32,bf16] [--maps] [-o build/peers] [--plot F]
 
 Without PyTorch it says so and ends with 0. GFLOP/s count 4 D flops (forward) for each visible pair, whatever a program
 computes beside them; the peak is the one that `flymask bench` measures in the same run. Writes DIR/peers.json and
-DIR/peers_DTYPE.png."""
+the plot."""
 
 import argparse
 import json
@@ -29,6 +29,7 @@ def parse_arguments():
     parser.add_argument("--flymask", default="build/flymask", help="the command to time")
     parser.add_argument("--maps", action="store_true", help="time block maps too (create_block_mask needs n^2 memory)")
     parser.add_argument("-o", default="build/peers", metavar="DIR")
+    parser.add_argument("--plot", metavar="F", help="where the plot goes (default: DIR/peers.png)")
     args = parser.parse_args()
     args.lengths = [int(n) for n in args.lengths.split(",")]
     args.dtypes = args.dtypes.split(",")
@@ -87,6 +88,7 @@ def run_peers(mask_mod, is_causal, n, dtype):
     import torch
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+    torch._dynamo.reset()  # or it would stop compiling after a few masks
     kind = {"f32": torch.float32, "bf16": torch.bfloat16}[dtype]
     q, k, v = (torch.randn(1, HEADS, n, DIM, dtype=kind) for _ in range(3))
     with torch.no_grad():
@@ -113,28 +115,38 @@ def time_maps(args, rows):
         print(f"map of window {WINDOW}, n = {n:7d}: create_block_mask (compiled) {theirs:10.2f} ms, flymask {ours:8.3f} ms")
 
 
-def draw(rows, dtype, path):
+def draw(rows, path):
+    """A row of panels for each type, a panel for each mask: GFLOP/s by length, the measured peak dashed, its share on the right."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    names = list(dict.fromkeys(r["case"] for r in rows))
-    figure, axes = pyplot.subplots(1, len(names), figsize=(4 * len(names), 3.6), sharey=True)
-    for axis, case in zip(axes, names):
-        for who, colour in COLOURS.items():
-            points = [(r["n"], r["ratio"]) for r in rows if r["case"] == case and r["who"] == who]
-            if points:
-                axis.plot(*zip(*points), marker="o", label=who, color=colour)
-        axis.set_title(f"{case}, {dtype}")
-        axis.set_xscale("log", base=2)
-        axis.set_xlabel("tokens")
-        axis.set_ylim(0, 1)
-        axis.grid(alpha=0.3)
-    axes[0].set_ylabel("visible flops / measured peak")
-    axes[0].legend()
+    names, dtypes = (list(dict.fromkeys(r[key] for r in rows)) for key in ("case", "dtype"))
+    figure, axes = pyplot.subplots(len(dtypes), len(names), figsize=(4 * len(names), 3.4 * len(dtypes)), squeeze=False)
+    for i, dtype in enumerate(dtypes):
+        peak = sorted(r["peak"] for r in rows if r["dtype"] == dtype)
+        peak = peak[len(peak) // 2]
+        kind = next(r["peak_kind"] for r in rows if r["dtype"] == dtype)
+        for axis, case in zip(axes[i], names):
+            for who, colour in COLOURS.items():
+                points = [(r["n"], r["gflops"]) for r in rows if (r["case"], r["dtype"], r["who"]) == (case, dtype, who)]
+                if points:
+                    axis.plot(*zip(*points), marker="o", label=who, color=colour)
+            axis.axhline(peak, linestyle="--", color="grey", linewidth=1, label=f"peak ({kind})")
+            axis.set_title(f"{case}, {dtype}")
+            axis.set_xscale("log", base=2)
+            axis.set_ylim(0, 1.08 * peak)
+            axis.grid(alpha=0.3)
+            share = axis.secondary_yaxis("right", functions=(lambda y, p=peak: y / p, lambda y, p=peak: y * p))
+            if axis is axes[i][-1]:
+                share.set_ylabel("of the peak")
+            if i == len(dtypes) - 1:
+                axis.set_xlabel("tokens")
+        axes[i][0].set_ylabel("GFLOP/s of visible pairs")
+        axes[i][0].legend(fontsize=8)
     figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=90)
 
 
 def main():
@@ -158,15 +170,16 @@ def main():
                         gflops = ours["visible_pairs"] * 4 * DIM / ms / 1e6
                         row = {"case": case, "dtype": dtype, "n": n, "who": who, "ms": ms, "gflops": gflops}
                         row["ratio"] = gflops / ours["peak_gflops"]
+                        row["peak"], row["peak_kind"] = ours["peak_gflops"], ours["peak_kind"]
                         rows.append(row)
                         print(f"{case:12} {dtype:5} {n:7d}  {who:14} {ms:9.2f} {gflops:8.1f}  {row['ratio']:.2f}", flush=True)
         if args.maps:
             time_maps(args, maps)
     with open(os.path.join(args.o, "peers.json"), "w") as file:
         json.dump({"torch": torch.__version__, "threads": args.threads, "kernels": rows, "maps": maps}, file, indent=1)
-    for dtype in args.dtypes:
-        draw([r for r in rows if r["dtype"] == dtype], dtype, os.path.join(args.o, f"peers_{dtype}.png"))
-    print(f"wrote {args.o}/peers.json and a plot beside it")
+    plot = args.plot or os.path.join(args.o, "peers.png")
+    draw(rows, plot)
+    print(f"wrote {args.o}/peers.json and {plot}")
     return 0
 
 

@@ -58,7 +58,8 @@ static float near_normal(uint64_t *state) {
 }
 
 void *random_normal(fly_type type, int64_t count, uint64_t seed) {
-  void *data = calloc((size_t)(count > 0 ? count : 1), fly_type_size(type));
+  size_t bytes = (size_t)(count > 0 ? count : 1) * fly_type_size(type);
+  void *data = aligned_alloc(64, (bytes + 63) / 64 * 64); /* as frameworks allocate tensors */
   if (!data) return NULL;
   for (int64_t i = 0; i < count; i++) {
     float value = near_normal(&seed);

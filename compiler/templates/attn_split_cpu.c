@@ -18,7 +18,7 @@ enum {
   MOST = FLYI_SPLIT_ROWS,
   KEYS = W / ROWS,
   SLICE = 16 * PAIR, /* keys that go all the way together */
-  AHEAD = 8192     /* bytes between what is read and what is asked for, of keys and of values */
+  AHEAD = 8192       /* bytes between what is read and what is asked for, of keys and of values */
 };
 
 /* Where 64 keys and their values are. */
@@ -112,19 +112,29 @@ INLINE void move_rows(const flyi_split_cpu *c, block_rows *rows, int64_t key0, i
   find_rows(c, key0 + BLOCK, rows->key + BLOCK, rows->value + BLOCK, type);
 }
 
-/* Rows of the next block, which are asked for between the products, `rows` of them in `steps` steps: all at once, requests
- * would fill their queue, and products and memory would wait for each other in turn. */
-typedef struct fetch {
-  const char *const *row;
-  int rows, steps, bytes, due;
-} fetch;
-
 /* How many rows ahead. */
 INLINE int ahead_of(int bytes) { return AHEAD >= BLOCK * bytes ? BLOCK : AHEAD / bytes < KEYS ? KEYS : AHEAD / bytes; }
 
+/* Rows that are needed soon are asked for between the products, a part of a row or some rows a step: all at once, requests
+ * would fill their queue, and products and memory would wait for each other in turn. */
+typedef struct fetch {
+  const char *const *row, *const *end;
+  int bytes, rows, part, at; /* of a row; rows a step; bytes of each */
+} fetch;
+
+/* `count` rows, `rows` of them in `steps` steps. */
+INLINE fetch fetch_of(const char *const *row, int count, int bytes, int rows, int steps) {
+  if (rows >= steps) return (fetch){row, row + count, bytes, rows / steps, bytes, 0};
+  return (fetch){row, row + count, bytes, 1, round_up((bytes * rows + steps - 1) / steps, 64), 0};
+}
+
 INLINE void fetch_step(fetch *f) {
-  for (f->due += f->rows; f->due >= f->steps; f->due -= f->steps, f->row++)
-    for (int at = 0; at < f->bytes; at += 64) __builtin_prefetch(*f->row + at, 0, 3);
+  if (f->row + f->rows > f->end) return;
+  for (int i = 0; i < f->rows; i++)
+    for (int at = 0; at < f->part; at += 64) __builtin_prefetch(f->row[i] + f->at + at, 0, 3);
+  f->at += f->part;
+  bool end = f->at >= f->bytes;
+  f->row += end ? f->rows : 0, f->at = end ? 0 : f->at;
 }
 
 /* W words of ROWS queries and KEYS keys from word d on. */
@@ -155,7 +165,7 @@ INLINE void score_keys(const flyi_split_cpu *c, const word *q, int depth, const 
 /* All queries against the keys [first, last) of the block. */
 INLINE void score_slice(const flyi_split_cpu *c, work *w, const shape *s, int first, int last, int type) {
   int bytes = c->dim * element_size(type);
-  fetch f = {w->rows.key + first + ahead_of(bytes), KEYS, s->depth / W, bytes, 0};
+  fetch f = fetch_of(w->rows.key + first + ahead_of(bytes), last - first, bytes, KEYS, s->depth / W);
   for (int at = first; at < last; at += KEYS) {
     const char *const *key = w->rows.key + at;
     score_keys(c, s->q, s->depth, key, &f, w->score + at, type);
@@ -256,7 +266,7 @@ INLINE void add_values(const flyi_split_cpu *c, const work *w, const shape *s, i
   const char *const *row = w->rows.value + first;
   const word *p = w->p + first / PAIR;
   int bytes = c->value_dim * element_size(type), ahead = ahead_of(bytes);
-  fetch f = {row + ahead, PAIR * CHANNELS, s->width, bytes, 0};
+  fetch f = fetch_of(row + ahead, last - first, bytes, PAIR * CHANNELS, s->width);
   if (are_direct(c, type)) {
     for (int at = 0; at < s->width; at += CHANNELS) add_direct(s->o + at, s->width, p, row, at, last - first, &f, type);
     for (int r0 = ROWS; r0 < s->rows; r0 += ROWS)
