@@ -32,11 +32,11 @@ fly_status flyi_cuda_code_of(const flyi_image *image, flyi_direction direction, 
   for (int i = 0; i < count; i++) names += strlen(image->entries[direction][i].name) + 1;
   flyi_cuda_code *code = flyi_alloc(1, sizeof *code);
   char *memory = flyi_alloc(entries + names + ptx.size, 1);
-  if (!code || !memory || strlen(image->kernel.target) >= sizeof code->target) {
+  if (!code || !memory) {
     free(code), free(memory);
     return flyi_no_memory(error);
   }
-  strcpy(code->target, image->kernel.target);
+  strcpy(code->target, image->kernel.target); /* it fits: flyi_image_read */
   code->direction = direction;
   code->memory = memory;
   code->entry_count = count;
