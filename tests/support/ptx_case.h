@@ -7,14 +7,13 @@
 #include "cuda_call.h"
 
 /* A mask twice: as a predicate, compiled natively, and as source. The body may use b, h, q, kv. */
-#define PTX_MASK(name, ...)                                                              \
-  static bool shows_##name(void *context, int b, int h, int q, int kv) {                 \
-    (void)context, (void)b, (void)h, (void)q, (void)kv;                                  \
-    __VA_ARGS__                                                                          \
-  }                                                                                      \
-  static const ptx_mask name = {                                                         \
-      #name, shows_##name,                                                               \
-      "#include <flymask/mask.h>\nbool mask(int b, int h, int q, int kv) {" #__VA_ARGS__ "}"};
+#define PTX_MASK(name, ...)                                                                                            \
+  static bool shows_##name(void *context, int b, int h, int q, int kv) {                                               \
+    (void)context, (void)b, (void)h, (void)q, (void)kv;                                                                \
+    __VA_ARGS__                                                                                                        \
+  }                                                                                                                    \
+  static const ptx_mask name = {                                                                                       \
+      #name, shows_##name, "#include <flymask/mask.h>\nbool mask(int b, int h, int q, int kv) {" #__VA_ARGS__ "}"};
 
 typedef struct ptx_mask {
   const char *name;
