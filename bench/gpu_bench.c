@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MEASUREMENTS = 15, HEADS = 16, SIDE = 128, WINDOW = 1024, MOST_TENSORS = 9 };
+enum { MEASUREMENTS = 15, HEADS = 16, SIDE = 128, WINDOW = 1024, MOST_MEMORY = 10 };
 
 static const char *const mask_names[] = {"causal", "sliding_window", "document", "stochastic"};
 
@@ -111,7 +111,7 @@ static fly_status make_domain(const setting *s, const fly_kernel *kernel, fly_at
 }
 
 /* Random tensors of the device: q, k, v, d_out in the range in which softmax does something; the rest is written. */
-static fly_status make_tensors(bench *b, const setting *s, fly_attention *call, void *memory[MOST_TENSORS],
+static fly_status make_tensors(bench *b, const setting *s, fly_attention *call, void *memory[MOST_MEMORY],
                                fly_error *error) {
   fly_tensor *all[] = {&call->q, &call->k, &call->v, &call->d_out, &call->out, &call->d_q, &call->d_k, &call->d_v};
   size_t count = (size_t)s->batch * (size_t)s->heads * (size_t)s->length * (size_t)s->dim;
@@ -134,6 +134,15 @@ static fly_status make_tensors(bench *b, const setting *s, fly_attention *call, 
   if (!status) status = fly_cuda_alloc(b->cuda, count / (size_t)s->dim * 4, &memory[8], error);
   call->lse = fly_tensor_dense(memory[8], FLY_F32, s->batch, s->heads, s->length, 1);
   free(values);
+  return status;
+}
+
+/* Kept from call to call, as a caller would. */
+static fly_status make_workspace(bench *b, fly_attention *call, void **memory, fly_error *error) {
+  size_t bytes;
+  fly_status status = fly_attention_backward_workspace(call, &bytes, error);
+  if (!status) status = fly_cuda_alloc(b->cuda, bytes, memory, error);
+  if (!status) call->workspace = *memory, call->workspace_size = bytes;
   return status;
 }
 
@@ -182,7 +191,7 @@ static void print(bench *b, const setting *s, int64_t pairs, double forward, dou
 static fly_status run_setting(bench *b, const setting *s, fly_error *error) {
   fly_kernel *kernel = NULL;
   domain d = {0};
-  void *memory[MOST_TENSORS] = {0};
+  void *memory[MOST_MEMORY] = {0};
   fly_attention call = {FLY_INIT(fly_attention), .cuda = b->cuda};
   double forward = 0, backward = 0;
   int64_t pairs = 0;
@@ -191,10 +200,11 @@ static fly_status run_setting(bench *b, const setting *s, fly_error *error) {
   if (!status) status = make_domain(s, kernel, &call, &d, error);
   if (!status) status = fly_map_visible_pairs(call.map, &pairs, error);
   if (!status) status = make_tensors(b, s, &call, memory, error);
+  if (!status) status = make_workspace(b, &call, &memory[MOST_MEMORY - 1], error);
   if (!status) status = measure(b, fly_attention_forward, &call, &forward, error);
   if (!status) status = measure(b, fly_attention_backward, &call, &backward, error);
   if (!status) print(b, s, pairs, forward, backward);
-  for (int i = 0; i < MOST_TENSORS; i++) fly_cuda_free(b->cuda, &memory[i]);
+  for (int i = 0; i < MOST_MEMORY; i++) fly_cuda_free(b->cuda, &memory[i]);
   fly_sa_release(&d.sa);
   fly_map_release(&d.map);
   fly_bound_release(&d.bound);

@@ -25,7 +25,7 @@ static const char doc[] =
     "  flymask build causal --head-dim 64 --dtype f32 -o causal.image\n"
     "  flymask build sliding_window left=255 --head-dim 128 --dtype bf16 -o w.image\n"
     "  flymask build causal --head-dim 64 --dtype f32 --emit asm -o /dev/stdout\n"
-    "  flymask build stochastic --head-dim 128 --dtype bf16 --target sm_80 -o sa.image\n";
+    "  flymask build causal --head-dim 128 --dtype bf16 --target sm_80 -o c.image\n";
 
 /* What the mask itself is compiled for: an image for a GPU holds its code for the CPU too, which maps are settled by. */
 static const char *cpu_target(const arguments *args) { return device_target(args->target) ? NULL : args->target; }

@@ -1,6 +1,7 @@
-/* connect.c: what a mask reads, when it has become part of a kernel. Input: a module that holds the symbolic mask, and code of
- * functions that receive the launch's arguments. Output: loads of the mask's globals are loads of slots of flyi_mask_args
- * (launch.h), its calls of fly_token_... and fly_len_... calls of the template's, baked parameters constants. */
+/* connect.c: what a mask reads, when it has become part of a kernel. Input: a module that holds the symbolic mask, and
+ * code of functions that receive the launch's arguments. Output: loads of the mask's globals are loads of slots of
+ * flyi_mask_args (launch.h), its calls of fly_token_... and fly_len_... calls of the template's, baked parameters
+ * constants. */
 #include <string.h>
 
 #include "compiler.h"
@@ -101,7 +102,8 @@ static LLVMValueRef arguments_at(const joint *s, LLVMBuilderRef builder, LLVMVal
   return LLVMBuildInBoundsGEP2(builder, byte, LLVMGetParam(function_of(instruction), 0), &distance, 1, "");
 }
 
-/* A pointer to captured data, in the address space that it lies in: what reads it then needs no test of where it points. */
+/* A pointer to captured data, in the address space that it lies in: what reads it then needs no test of where it
+ * points. */
 static void load_in_space(const joint *s, LLVMBuilderRef builder, LLVMValueRef load) {
   LLVMTypeRef type = LLVMPointerTypeInContext(s->context, s->arguments->data_space);
   LLVMValueRef pointer = LLVMBuildLoad2(builder, type, LLVMGetOperand(load, 0), "");

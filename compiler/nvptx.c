@@ -1,10 +1,10 @@
-/* nvptx.c: joins a mask with a CUDA template, and emits PTX. Input: the symbolic module (flyi_verify) and a plan (nvptx_plan.c).
- * Output: PTX text whose entries are the plan's.
+/* nvptx.c: joins a mask with a CUDA template, and emits PTX. Input: the symbolic module (flyi_verify) and a plan
+ * (nvptx_plan.c). Output: PTX text whose entries are the plan's.
  *
  *     template ── link mask ── set constants ── inline ── connect what the mask reads ── O3 ── PTX
  *
- * Everything is inlined before the mask's globals are connected: they are then loads in a kernel itself, whose argument they
- * become parts of. */
+ * Everything is inlined before the mask's globals are connected: they are then loads in a kernel itself, whose argument
+ * they become parts of. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static LLVMTargetMachineRef machine_of(const char *target, fly_error *error) {
   return machine;
 }
 
-/* ---- the two modules in one ---------------------------------------------------------------------------------------- */
+/* ---- the two modules in one -------------------------------------------------------------------------------------- */
 
 /* What two templates of one plan both define is the same. */
 static void share_definitions(LLVMModuleRef module) {
@@ -150,8 +150,8 @@ static void add_text(LLVMValueRef function, const char *name, const char *value)
       LLVMCreateStringAttribute(context, name, (unsigned)strlen(name), value, (unsigned)strlen(value)));
 }
 
-/* The argument is as long as this mask needs; so many threads a block, which LLVM 19 reads as an annotation, later ones as an
- * attribute. */
+/* The argument is as long as this mask needs; so many threads a block, which LLVM 19 reads as an annotation, later ones
+ * as an attribute. */
 static void describe_kernel(LLVMValueRef kernel, const flyi_cuda_entry *entry) {
   LLVMContextRef context = LLVMGetModuleContext(LLVMGetGlobalParent(kernel));
   unsigned byval = LLVMGetEnumAttributeKindForName("byval", 5);

@@ -1,5 +1,5 @@
-/* nvptx_compile.c: a CUDA kernel's code from its mask. Input: a mask with its verified IR. Output: PTX and its entries. The cache
- * keeps them as an image of the kernel with one direction. */
+/* nvptx_compile.c: a CUDA kernel's code from its mask. Input: a mask with its verified IR. Output: PTX and its entries.
+ * The cache keeps them as an image of the kernel with one direction. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,7 +78,8 @@ static fly_status compile(const flyi_image *image, const flyi_cuda_plan *plan, c
   return status;
 }
 
-/* The code as an image that holds it alone, and from that the code: what comes from the cache and from a compilation is the same. */
+/* The code as an image that holds it alone, and from that the code: what comes from the cache and from a compilation is
+ * the same. */
 static fly_status keep(const fly_mask *mask, const fly_kernel_desc *desc, flyi_direction direction, const char *target,
                        const flyi_cuda_plan *plan, flyi_section ptx, flyi_hash key, flyi_cuda_code **out,
                        fly_error *error) {
@@ -121,7 +122,8 @@ fly_status fly_kernel_emit(const fly_kernel *kernel, bool backward, fly_emit wha
   if (!kernel) return flyi_fail(error, FLY_ERROR_ARGUMENT, "kernel is NULL");
   if (what != FLY_EMIT_LL && what != FLY_EMIT_ASM) return flyi_fail(error, FLY_ERROR_ARGUMENT, "what is %d", (int)what);
   if (!kernel->cuda_target[0])
-    return flyi_fail(error, FLY_ERROR_ARGUMENT, "a kernel for the CPU: fly_mask_emit gives what is compiled of its mask");
+    return flyi_fail(error, FLY_ERROR_ARGUMENT,
+                     "a kernel for the CPU: fly_mask_emit gives what is compiled of its mask");
   if (strcmp(kernel->cuda_target, "cuda") == 0)
     return flyi_fail(error, FLY_ERROR_ARGUMENT, "target cuda names no device: make the kernel for sm_80 or the like");
   fly_status status = flyi_cuda_plan_make(&kernel->desc, direction, kernel->cuda_target, slots_of(&kernel->mask->image),

@@ -1,5 +1,5 @@
-/* nvptx_mask.c: makes a mask ready to be inlined into a CUDA kernel, once for every score that a thread holds. Input: the symbolic
- * mask, straightened. Output: the same mask, whose optimised copies share what can be shared. */
+/* nvptx_mask.c: makes a mask ready to be inlined into a CUDA kernel, once for every score that a thread holds. Input:
+ * the symbolic mask, straightened. Output: the same mask, whose optimised copies share what can be shared. */
 #include <string.h>
 
 #include "compiler.h"
@@ -39,7 +39,7 @@ static LLVMValueRef load_variable(LLVMBuilderRef builder, LLVMValueRef mask, int
   return LLVMBuildLoad2(builder, type, global ? global : LLVMAddGlobal(module, type, variables[which]), "");
 }
 
-/* ---- values that are worth keeping --------------------------------------------------------------------------------- */
+/* ---- values that are worth keeping ------------------------------------------------------------------------------- */
 
 enum { ROW = 1, COLUMN = 2 }; /* what a value depends on, beside the call */
 
@@ -83,8 +83,8 @@ static void hide(LLVMBuilderRef builder, LLVMValueRef value) {
   LLVMSetOperand(hidden, 0, value);
 }
 
-/* What is chosen by the call, the row or the column alone is chosen once for all scores it serves. Otherwise a comparison with it
- * would become several, one for each choice, at every score. */
+/* What is chosen by the call, the row or the column alone is chosen once for all scores it serves. Otherwise a
+ * comparison with it would become several, one for each choice, at every score. */
 static void keep_values(LLVMValueRef mask) {
   enum { MOST = 128 };
   LLVMValueRef known[MOST], next;
@@ -107,7 +107,7 @@ static void keep_values(LLVMValueRef mask) {
   LLVMDisposeBuilder(builder);
 }
 
-/* ---- tokens, differences -------------------------------------------------------------------------------------------------------- */
+/* ---- tokens, differences ----------------------------------------------------------------------------------------- */
 
 /* A call of fly_token_... with the mask's own b, h and q (or kv). */
 static bool asks_for(LLVMValueRef call, LLVMValueRef mask, unsigned last) {
@@ -135,8 +135,8 @@ static bool take_token(LLVMValueRef mask, const char *name, int variable, unsign
   return taken;
 }
 
-/* q - kv, kv - q and signed comparisons of q with kv: what is the same on a diagonal comes from there. (q and kv are far from the
- * ends of an int: FLYI_CUDA_MAX_LENGTH.) */
+/* q - kv, kv - q and signed comparisons of q with kv: what is the same on a diagonal comes from there. (q and kv are
+ * far from the ends of an int: FLYI_CUDA_MAX_LENGTH.) */
 static void take_difference(LLVMValueRef mask) {
   LLVMValueRef q = LLVMGetParam(mask, 2), kv = LLVMGetParam(mask, 3), next;
   LLVMBuilderRef builder = LLVMCreateBuilderInContext(LLVMGetModuleContext(LLVMGetGlobalParent(mask)));

@@ -1,8 +1,8 @@
-/* nvptx_plan.c: which kernels a mask is made into on a CUDA device. Input: element type, dimensions, direction, target. Output: the
- * template, values of its constants, and the entries of the image.
+/* nvptx_plan.c: which kernels a mask is made into on a CUDA device. Input: element type, dimensions, direction, target.
+ * Output: the template, values of its constants, and the entries of the image.
  *
- * Shapes are those whose inner loops are limited by the tensor units on paper (bench/ptx_report), within the registers of a thread
- * (255) and the shared memory that every device of the target has. */
+ * Shapes are those whose inner loops are limited by the tensor units on paper (bench/ptx_report), within the registers
+ * of a thread (255) and the shared memory that every device of the target has. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
-/* nvptx_plan_backward.c: the kernels of a backward pass on a CUDA device, one template for each role. Input: element type,
- * dimensions, what a block may have of shared memory. Output: templates, values of their constants, entries.
+/* nvptx_plan_backward.c: the kernels of a backward pass on a CUDA device, one template for each role. Input: element
+ * type, dimensions, what a block may have of shared memory. Output: templates, values of their constants, entries.
  *
- * Sums of gradients are what registers are for: 32 rows a warp up to 64 columns, 16 beyond; where dK and dV of 16 keys are more
- * than a thread has registers for, they take two walks. */
+ * Sums of gradients are what registers are for: 32 rows a warp up to 64 columns, 16 beyond; where dK and dV of 16
+ * keys are more than a thread has registers for, they take two walks. */
 #include "compiler.h"
 
 typedef struct shape {

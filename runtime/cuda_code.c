@@ -1,5 +1,5 @@
-/* cuda_code.c: the PTX of a kernel. Input: an image, or a mask that is compiled now. Output: flyi_cuda_code, which a kernel keeps:
- * one for each direction and target that was asked for. */
+/* cuda_code.c: the PTX of a kernel. Input: an image, or a mask that is compiled now. Output: flyi_cuda_code, which a
+ * kernel keeps: one for each direction and target that was asked for. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,11 +32,11 @@ fly_status flyi_cuda_code_of(const flyi_image *image, flyi_direction direction, 
   for (int i = 0; i < count; i++) names += strlen(image->entries[direction][i].name) + 1;
   flyi_cuda_code *code = flyi_alloc(1, sizeof *code);
   char *memory = flyi_alloc(entries + names + ptx.size, 1);
-  if (!code || !memory || strlen(image->kernel.target) >= sizeof code->target) {
+  if (!code || !memory) {
     free(code), free(memory);
     return flyi_no_memory(error);
   }
-  strcpy(code->target, image->kernel.target);
+  strcpy(code->target, image->kernel.target); /* it fits: flyi_image_read */
   code->direction = direction;
   code->memory = memory;
   code->entry_count = count;
@@ -77,7 +77,8 @@ static flyi_cuda_code *find(fly_kernel *kernel, flyi_direction direction, const 
 /* Of "sm_90" or "sm_90a", 90. */
 static int number_of(const char *target) { return atoi(target + 3); }
 
-/* The newest target that is compiled for and that a device of `device` runs: PTX of an older one runs on newer devices. */
+/* The newest target that is compiled for and that a device of `device` runs: PTX of an older one runs on newer devices.
+ * */
 static const char *target_for(const char *device) {
   static const char *const known[] = {"sm_90", "sm_89", "sm_87", "sm_86", "sm_80"};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -90,7 +91,8 @@ fly_status flyi_kernel_cuda(fly_kernel *kernel, flyi_direction direction, const 
   const char *target = kernel->cuda_target;
   *out = NULL;
   if (strcmp(target, "cuda") == 0) {
-    if (!device) return flyi_fail(error, FLY_ERROR_ARGUMENT, "target cuda names no device: make the kernel for sm_80 or the like");
+    if (!device)
+      return flyi_fail(error, FLY_ERROR_ARGUMENT, "target cuda names no device: make the kernel for sm_80 or the like");
     target = target_for(device);
   } else if (device && number_of(device) < number_of(target)) {
     return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "the kernel is for %s, and the device is %s: make it for \"cuda\"",

@@ -297,6 +297,9 @@ static fly_status read_entries(const flyi_section sections[SECTIONS], flyi_secti
     bool text = ptx.size && memchr(ptx.data, 0, ptx.size) == (const char *)ptx.data + ptx.size - 1;
     if (out->entry_counts[d] ? !text : ptx.size != 0) return damaged(error, "PTX");
   }
+  const char *target = out->kernel.target;
+  if (count && (!flyi_is_cuda_target(target) || strlen(target) >= sizeof((flyi_cuda_code *)0)->target))
+    return damaged(error, "kernels for a GPU in an image for another target");
   return FLY_OK;
 }
 

@@ -82,6 +82,8 @@ static fly_status take_cuda(fly_kernel *kernel, fly_error *error) {
     status = flyi_cuda_code_of(&kernel->mask->image, (flyi_direction)d, &code, error);
     if (code) code->next = first, atomic_store(&kernel->cuda, code);
   }
+  if (!status && kernel->cuda_target[0] && !atomic_load(&kernel->cuda))
+    status = flyi_fail(error, FLY_ERROR_IMAGE, "an image for %s that holds no code for it", kernel->cuda_target);
   return status;
 }
 

@@ -6,3 +6,5 @@ foreach(case tiles masks numbers)
   set_tests_properties(ptx_forward.${case} PROPERTIES LABELS ci TIMEOUT 600
     ENVIRONMENT "CK_RUN_CASE=${case};CK_DEFAULT_TIMEOUT=600;XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/test-cache")
 endforeach()
+
+flymask_test(ptx_image)

@@ -146,7 +146,7 @@ START_TEST(foreign_files_and_versions_are_named) {
           "\x7f"
           "ELF\2\1\1",
           8);
-  foreign("format 7, this library reads 1", 8, "\7\0\0\0", 4);
+  foreign("format 7, this library reads 2", 8, "\7\0\0\0", 4);
   foreign("another build", 40, "\1\2\3\4\5\6\7\10", 8);
   foreign("Flymask 0.0.9, this is", 16, "0.0.9\0\0\0\0\0\0\0\0\0\0\0", 16);
 }
@@ -272,7 +272,7 @@ START_TEST(code_for_another_machine_is_refused) {
 }
 END_TEST
 
-/* The code fits the kernel's target only: the mask runs here, the kernel does not. */
+/* The code is the mask's alone: for the kernel's target there is none. */
 START_TEST(a_kernel_for_another_machine_is_refused) {
   fly_error error = {0};
   flyi_image image = mask->image;

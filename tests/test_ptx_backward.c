@@ -1,5 +1,6 @@
-/* test_ptx_backward.c: gradients by the CUDA kernels, executed on the simulated driver, are those of attention in double
- * precision: shapes, types, masks, grouped heads, strides, ragged batches, row maps, whenever asynchronous copies land. */
+/* test_ptx_backward.c: gradients by the CUDA kernels, executed on the simulated driver, are those of attention in
+ * double precision: shapes, types, masks, grouped heads, strides, ragged batches, row maps, whenever asynchronous
+ * copies land. */
 #include "simcuda/simcuda.h"
 #include "support/ptx_case.h"
 
@@ -10,7 +11,8 @@ PTX_MASK(causal, return kv <= q;)
 PTX_MASK(window, return q - kv <= 40 && kv - q <= 12;)
 PTX_MASK(scattered, unsigned x = (unsigned)q * 73856093u ^ (unsigned)kv * 19349663u ^ (unsigned)(8 * b + h) * 83492791u;
          x ^= x >> 13; x *= 0x5bd1e995u; x ^= x >> 15; return (x & 255) < 100;)
-PTX_MASK(looping, int common = 0; for (int i = 0; i < 4; i++) common += (q >> i & 1) == (kv >> i & 1); return common >= 2 && kv <= q + h;)
+PTX_MASK(looping, int common = 0; for (int i = 0; i < 4; i++) common += (q >> i & 1) == (kv >> i & 1);
+         return common >= 2 && kv <= q + h;)
 PTX_MASK(blocks, return q / 64 == kv / 64 || kv < 5;)
 /* clang-format on */
 
@@ -69,7 +71,7 @@ START_TEST(any_mask) {
 }
 END_TEST
 
-/* ---- layouts and heads -------------------------------------------------------------------------------------------- */
+/* ---- layouts and heads ------------------------------------------------------------------------------------------- */
 
 START_TEST(any_layout) { /* rows that are not aligned, too */
   backward_spec s = {.call = {.type = types[_i % TYPES],

@@ -1,6 +1,6 @@
-/* test_ptx_forward.c: forward attention by the CUDA kernels, executed on the simulated driver, is that of double precision: every
- * shape of tile, whenever asynchronous copies land, whatever lies in rows that a query does not see. test_cuda_features.c has
- * layouts and lengths, test_cuda_masks.c the masks of the library. */
+/* test_ptx_forward.c: forward attention by the CUDA kernels, executed on the simulated driver, is that of double
+ * precision: every shape of tile, whenever asynchronous copies land, whatever lies in rows that a query does not see.
+ * test_cuda_features.c has layouts and lengths, test_cuda_masks.c the masks of the library. */
 #include <math.h>
 
 #include "simcuda/simcuda.h"
@@ -14,7 +14,8 @@ PTX_MASK(window, return q - kv <= 40 && kv - q <= 12;)
 PTX_MASK(even_keys, return kv % 2 == 0 || q < 3;)
 PTX_MASK(scattered, unsigned x = (unsigned)q * 73856093u ^ (unsigned)kv * 19349663u ^ (unsigned)(8 * b + h) * 83492791u;
          x ^= x >> 13; x *= 0x5bd1e995u; x ^= x >> 15; return (x & 255) < 100;)
-PTX_MASK(looping, int common = 0; for (int i = 0; i < (q & 3) + 2; i++) common += (q >> i & 1) == (kv >> i & 1); return common >= 2 && kv <= q + h;)
+PTX_MASK(looping, int common = 0; for (int i = 0; i < (q & 3) + 2; i++) common += (q >> i & 1) == (kv >> i & 1);
+         return common >= 2 && kv <= q + h;)
 PTX_MASK(table, int near[4] = {q, q - 7, q - 30, q & ~15}; return kv <= near[q & 3] && kv > near[q & 3] - 70;)
 /* clang-format on */
 
@@ -129,8 +130,8 @@ END_TEST
 
 /* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
-/* _i: type, what. Keys and values that a query does not see may be anything, also in partial tiles, where its neighbours see
- * them; where it sees them, it shows. */
+/* _i: type, what. Keys and values that a query does not see may be anything, also in partial tiles, where its
+ * neighbours see them; where it sees them, it shows. */
 START_TEST(what_is_not_seen_does_not_matter) {
   static const double poison[] = {NAN, INFINITY, -INFINITY};
   static const ptx_mask *const masks[] = {&causal, &scattered, &looping};

@@ -1,9 +1,11 @@
-/* test_ptx_mutants.c: from the PTX of our own kernels each wait, barrier, commit and bounds check is removed in turn: the simulated
- * driver has to report every mutant, whenever asynchronous copies land. A case for each kernel and kind of mutation, named
- * KERNEL.KIND; it prints a table of who was caught by which check.
+/* test_ptx_mutants.c: from the PTX of our own kernels each wait, barrier, commit and bounds check is removed in turn. A
+ * case for each kernel and kind of mutation, named KERNEL.TYPE.KIND; it prints a table of who was noticed by which
+ * check of the simulated driver.
  *
- * Branches are removed, too: those that guard loads and stores are bounds checks. Others choose between ways that give the same
- * (an empty list, a way for unaligned rows), so that a mutant may live; then it must give the same bits as the kernel. */
+ * Every removed wait, commit and barrier has to be reported, whenever asynchronous copies land. Bounds are kept twice in
+ * places (a row that is not there is not looked up, and nothing of it is copied; its scores are masked), and branches
+ * are also choices between ways that give the same: of those mutants some live with the same bits, and some give wrong
+ * results, which test_ptx_backward.c and test_ptx_forward.c would notice. */
 #include <ctype.h>
 
 #include "simcuda/simcuda.h"
@@ -38,7 +40,7 @@ static const struct {
                {"fly_backward_queries", FLY_BF16, true, 0}, {"fly_backward_finish", FLY_BF16, true, 0}};
 enum { KERNELS = sizeof kernels / sizeof kernels[0], TABLE = 512 };
 
-/* ---- a run --------------------------------------------------------------------------------------------------------- */
+/* ---- a run ------------------------------------------------------------------------------------------------------- */
 
 typedef struct outcome {
   bool reported;
@@ -87,7 +89,7 @@ static outcome run(ptx_case *t, bool backward) {
   return o;
 }
 
-/* ---- mutations ----------------------------------------------------------------------------------------------------- */
+/* ---- mutations --------------------------------------------------------------------------------------------------- */
 
 /* The body of an entry; *end is behind it. */
 static char *body_of(char *ptx, const char *kernel, char **end) {
@@ -166,7 +168,7 @@ static const char *check_of(const outcome *o) {
   return o->report;
 }
 
-/* ---- the suite ----------------------------------------------------------------------------------------------------- */
+/* ---- the suite --------------------------------------------------------------------------------------------------- */
 
 static void set_copies(int copies) {
   simcuda_config config;
@@ -185,7 +187,8 @@ typedef struct subject {
   outcome expected;
 } subject;
 
-/* _i: kernel * KINDS + kind. Rows are gathered, the last tiles are ragged, rows repeat where `finish` has to sum them. */
+/* _i: kernel * KINDS + kind. Rows are gathered, the last tiles are ragged, rows repeat where `finish` has to sum
+ * them. */
 static void open_subject(subject *s, int kernel) {
   const flyi_cuda_code *code;
   fly_error error;

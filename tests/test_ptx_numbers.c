@@ -1,5 +1,6 @@
-/* test_ptx_numbers.c: gradients by the CUDA kernels, executed on the simulated driver: what is not finite reaches what sees it
- * and nothing else, gradients add up, equal calls give equal bits, and kernels write what they are asked for and nothing else. */
+/* test_ptx_numbers.c: gradients by the CUDA kernels, executed on the simulated driver: what is not finite reaches
+ * what sees it and nothing else, gradients add up, equal calls give equal bits, and kernels write what they are asked
+ * for and nothing else. */
 #include "simcuda/simcuda.h"
 #include "support/ptx_case.h"
 

@@ -1,9 +1,9 @@
-/* attn_bwd_keys_cuda.c: dK and dV on tensor cores, for f16 and bf16. Input: a flyi_cuda_call, with -LSE and delta of every query.
- * Output: rows of d_k and d_v, or their sums.
+/* attn_bwd_keys_cuda.c: dK and dV, for f16 and bf16 on tensor cores. Input: a flyi_cuda_call, with -LSE and delta of
+ * every query. Output: rows of d_k and d_v, or their sums.
  *
- * Keys are the rows: a block of threads owns some of a key/value head, computes S' = K Q' and dP' = V dO', so that P' and dS' are
- * operands of dV += P' dO and dK += dS' Q as they come out, and walks through the queries that see them, head by head of those
- * that share the keys. */
+ * Keys are the rows: a block of threads owns some of a key/value head, computes S' = K Q' and dP' = V dO', so that P'
+ * and dS' are operands of dV += P' dO and dK += dS' Q as they come out, and walks through the queries that see them,
+ * head by head of those that share the keys. */
 #include "bwd_cuda.h"
 
 /* In shared memory: K, V, then for each stage Q, dO; then -LSE and delta, bwd_inner each. */
@@ -35,7 +35,7 @@ struct block {
   i32 aligned;
 };
 
-/* ---- copies -------------------------------------------------------------------------------------------------------- */
+/* ---- copies ------------------------------------------------------------------------------------------------------ */
 
 /* -LSE and delta of a tile: each four to a thread. */
 INL void copy_stats(call_t call, const struct block *x, i64 plane, i32 tile, u32 stage) {
@@ -56,7 +56,7 @@ INL struct passing passing_of(call_t call, const struct place *p, const struct b
                           .length = p->queries.length};
 }
 
-/* ---- a tile -------------------------------------------------------------------------------------------------------- */
+/* ---- a tile ------------------------------------------------------------------------------------------------------ */
 
 /* As mask_bits of cuda_tile.h, where rows are keys. */
 INL u64 mask_pair_bits(const struct scene *scene, i32 query, i32 key) {
@@ -70,8 +70,8 @@ INL u64 mask_pair_bits(const struct scene *scene, i32 query, i32 key) {
   return bits;
 }
 
-/* What is masked becomes 0; rows are keys. query and key: of this lane's first element. Pairs come in the order of their
- * registers: so few are at hand at a time. */
+/* What is masked becomes 0; rows are keys. query and key: of this lane's first element. Pairs come in the order of
+ * their registers: so few are at hand at a time. */
 INL void mask_pairs(const struct scene *scene, pairs_t p, i32 query, i32 key) {
   const i32 columns = bwd_inner / 8, q = query + scene->offset, d0 = opaque(q - key);
   const u64 bits = mask_in_loop ? mask_pair_bits(scene, query, key) : 0;
@@ -135,7 +135,7 @@ INL void take_tile(call_t call, const struct place *p, const struct block *x, i3
   }
 }
 
-/* ---- all tiles ----------------------------------------------------------------------------------------------------- */
+/* ---- all tiles --------------------------------------------------------------------------------------------------- */
 
 /* The queries of one head. */
 INL void take_head(call_t call, const struct place *p, struct block *x, struct gradients *g, i32 which, i32 h) {
@@ -200,7 +200,7 @@ INL void open_block(call_t call, const struct place *p, struct block *x, i32 ali
   load_kept(x->v, &x->patterns.rows_v, x->own_v, bwd_width, PITCH_V);
 }
 
-/* ---- pair by pair -------------------------------------------------------------------------------------------------- */
+/* ---- pair by pair ------------------------------------------------------------------------------------------------ */
 
 struct exact {
   float d_k[MAX_WIDTH / 32], d_v[MAX_WIDTH / 32];
@@ -237,7 +237,7 @@ INL void exact_key(call_t call, const struct place *p, i32 key, struct exact *x)
   }
 }
 
-/* ---- the gradients ------------------------------------------------------------------------------------------------- */
+/* ---- the gradients ----------------------------------------------------------------------------------------------- */
 
 INL struct gradient d_k_of(call_t call, const struct place *p) {
   return gradient_of(call, &call->d_k, p->b, p->kv_head, key_rows(call, p->keys, p->b, p->h), call->sums_k,
@@ -287,7 +287,7 @@ INL void store(call_t call, const struct place *p, i32 which, const struct gradi
       store_exact(call, p, which, first + __builtin_ctz(again));
 }
 
-/* ---- entries ------------------------------------------------------------------------------------------------------- */
+/* ---- entries ----------------------------------------------------------------------------------------------------- */
 
 INL struct place place_of(call_t call, u32 index) {
   const i32 heads = (i32)args_of(call)->heads / call->walk;
@@ -303,7 +303,7 @@ INL struct place place_of(call_t call, u32 index) {
 INL void backward_keys(call_t call, i32 aligned) {
   struct place p = place_of(call, block_index());
   if (p.first >= p.keys.length) return;
-  if (bwd_type == TYPE_F32) { /* tensor cores do not multiply f32 by its own error */
+  if (bwd_type == TYPE_F32) { /* tensor cores do not multiply f32 by its own error: pair by pair, slowly */
     const i32 first = p.first + (thread_index() >> 5) * 16 * bwd_blocks;
     ROLLED for (i32 key = first; key < first + 16 * bwd_blocks && key < p.keys.length; key++)
         store_exact(call, &p, D_K | D_V, key);

@@ -1,5 +1,5 @@
-/* attn_bwd_queries_cuda.c: dQ on tensor cores, for f16 and bf16. Input: a flyi_cuda_call, with -LSE and delta of every query.
- * Output: rows of d_q, or their sums.
+/* attn_bwd_queries_cuda.c: dQ, for f16 and bf16 on tensor cores. Input: a flyi_cuda_call, with -LSE and delta of
+ * every query. Output: rows of d_q, or their sums.
  *
  * A block of threads owns some queries and walks through the keys that they see: S = Q K', dP = dO V', dQ += dS K. */
 #include "bwd_cuda.h"
@@ -22,7 +22,7 @@ struct block {
   u32 shared, own_q, own_d_out;
 };
 
-/* ---- a tile -------------------------------------------------------------------------------------------------------- */
+/* ---- a tile ------------------------------------------------------------------------------------------------------ */
 
 /* P = 2^(S scale - LSE), of what is seen. */
 INL void weigh(call_t call, const struct place *p, const struct block *x, pairs_t s, i32 now) {
@@ -54,7 +54,7 @@ INL void take_tile(call_t call, const struct place *p, const struct block *x, su
   multiply_rows(d_q, f, &at.rows_k, k, bwd_depth, PITCH_K);
 }
 
-/* ---- all tiles ----------------------------------------------------------------------------------------------------- */
+/* ---- all tiles --------------------------------------------------------------------------------------------------- */
 
 /* Q, dO, -LSE and delta, and what stays of them in registers. */
 INL void open_block(call_t call, const struct place *p, struct block *x, i32 aligned) {
@@ -122,7 +122,7 @@ INL void take_tiles(call_t call, const struct place *p, sums_t d_q, i32 aligned)
   }
 }
 
-/* ---- the gradient -------------------------------------------------------------------------------------------------- */
+/* ---- the gradient ------------------------------------------------------------------------------------------------ */
 
 /* 32 keys, one a lane, to one query. */
 INL void exact_keys(call_t call, const struct place *p, float d_q[MAX_WIDTH / 32], i32 query, i32 kv, i32 kind) {
@@ -170,7 +170,7 @@ INL void store(call_t call, const struct place *p, const sums_t d_q) {
   ROLLED for (; again; again &= again - 1) store_exact(call, p, &g, mine + __builtin_ctz(again));
 }
 
-/* ---- entries ------------------------------------------------------------------------------------------------------- */
+/* ---- entries ----------------------------------------------------------------------------------------------------- */
 
 INL void backward_queries(call_t call, i32 aligned) {
   struct work w = work_of(call, &call->by_query, (i32)args_of(call)->heads, block_index());
@@ -179,7 +179,7 @@ INL void backward_queries(call_t call, i32 aligned) {
   p.queries = queries_of(call, p.b), p.keys = keys_of(call, p.b);
   p.tiles = (p.keys.length + bwd_inner - 1) / bwd_inner;
   if (p.first >= p.queries.length) return;
-  if (bwd_type == TYPE_F32) { /* tensor cores do not multiply f32 by its own error */
+  if (bwd_type == TYPE_F32) { /* tensor cores do not multiply f32 by its own error: pair by pair, slowly */
     const struct gradient g = d_q_of(call, &p);
     const i32 first = p.first + (thread_index() >> 5) * 16 * bwd_blocks;
     ROLLED for (i32 query = first; query < first + 16 * bwd_blocks && query < p.queries.length; query++)

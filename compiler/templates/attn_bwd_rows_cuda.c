@@ -1,7 +1,9 @@
-/* attn_bwd_rows_cuda.c: what a backward call on a GPU does row by row, before and after its products. Input: a flyi_cuda_call.
+/* attn_bwd_rows_cuda.c: what a backward call on a GPU does row by row, before and after its products. Input: a
+ * flyi_cuda_call.
  *
  *   fly_backward_rows    of each query: -LSE in base 2, and delta = sum(dO * O) - dLSE, rounded up to whole tiles
- *   fly_backward_finish  of each row of a gradient: the sum of the rows of the call behind it, or zeros where there are none
+ *   fly_backward_finish  of each row of a gradient: the sum of the rows of the call behind it, or zeros where
+ *                        there are none
  *
  * A warp takes one row at a time. */
 #include "cuda_tile.h"
@@ -31,9 +33,10 @@ INL struct work work_of_rows(call_t call, i32 heads, i32 batch) {
   return (struct work){w.pair / heads, w.pair % heads, 0, w.place};
 }
 
-/* ---- before -------------------------------------------------------------------------------------------------------- */
+/* ---- before ------------------------------------------------------------------------------------------------------ */
 
-/* Where a query's scores start: -LSE in base 2. A row that sees nothing has P = 0; an infinity above is as wrong as a NaN. */
+/* Where a query's scores start: -LSE in base 2. A row that sees nothing has P = 0; an infinity above is as wrong as a
+ * NaN. */
 INL float start_of(float lse) {
   if (lse == -infinity()) return -infinity();
   return lse < infinity() ? lse * -1.44269504089f : __builtin_nanf("");
@@ -76,7 +79,7 @@ INL void rows(call_t call) {
   }
 }
 
-/* ---- after --------------------------------------------------------------------------------------------------------- */
+/* ---- after ------------------------------------------------------------------------------------------------------- */
 
 INL void finish_row(call_t call, u64 to, i32 first, i32 end) {
   const flyi_cuda_finish *f = &call->finish;
@@ -101,7 +104,7 @@ INL void finish(call_t call) {
       finish_row(call, row_address(plane, pitch_of(&f->to, SIZE), i), first[i], first[i + 1]);
 }
 
-/* ---- entries ------------------------------------------------------------------------------------------------------- */
+/* ---- entries ----------------------------------------------------------------------------------------------------- */
 
 KERNEL fly_backward_rows(const flyi_cuda_call call) { rows(&call); }
 KERNEL fly_backward_finish(const flyi_cuda_call call) { finish(&call); }

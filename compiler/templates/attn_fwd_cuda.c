@@ -1,23 +1,23 @@
 /* attn_fwd_cuda.c: forward attention on tensor cores, for f16 and bf16. Input: a flyi_cuda_call. Output: out, lse.
  *
- * FlashAttention-2's loop (Dao, arXiv 2307.08691) over the runs of the block map: a block of threads owns some queries, a warp
- * 16 or 32 of them; tiles of keys pass by, copied ahead of their use. Scores stay in registers: a C operand of the first product
- * is an A operand of the second. Full tiles run no mask code.
+ * FlashAttention-2's loop (Dao, arXiv 2307.08691) over the runs of the block map: a block of threads owns some queries,
+ * a warp 16 or 32 of them; tiles of keys pass by, copied ahead of their use. Scores stay in registers: a C operand of
+ * the first product is an A operand of the second. Full tiles run no mask code.
  *
  *     fwd_stages 2   K and V are double-buffered, one barrier a tile
- *     fwd_stages 1   one buffer each: the next K is loaded under softmax and P V, the next V under Q K^T; less shared memory
+ *     fwd_stages 1   one buffer each: the next K is loaded under softmax and P V, the next V under Q K^T; less memory
  *
- * What a query does not see never reaches it: masked scores are selected away, and 0 * inf in the second product, where V holds an
- * infinity or a NaN in a row that only other queries of the tile see, is found at the end in the output, which is then not finite:
- * such rows are worked out again, key by key (exact_row). */
+ * What a query does not see never reaches it: masked scores are selected away, and 0 * inf in the second product, where
+ * V holds an infinity or a NaN in a row that only other queries of the tile see, is found at the end in the output,
+ * which is then not finite: such rows are worked out again, key by key (exact_row). */
 #include "cuda_tile.h"
 
-CONSTANT fwd_dim, fwd_value_dim;     /* of Q and K; of V */
-CONSTANT fwd_depth, fwd_width;       /* the same as tiles have them: multiples of 16 */
-CONSTANT fwd_blocks, fwd_warps;      /* of 16 rows a warp; of a block */
-CONSTANT fwd_keys;                   /* of a tile */
+CONSTANT fwd_dim, fwd_value_dim; /* of Q and K; of V */
+CONSTANT fwd_depth, fwd_width;   /* the same as tiles have them: multiples of 16 */
+CONSTANT fwd_blocks, fwd_warps;  /* of 16 rows a warp; of a block */
+CONSTANT fwd_keys;               /* of a tile */
 CONSTANT fwd_stages;
-CONSTANT fwd_keep_q;                 /* Q's operands stay in registers */
+CONSTANT fwd_keep_q; /* Q's operands stay in registers */
 CONSTANT fwd_bf16;
 
 #define QUERIES (16 * fwd_blocks * fwd_warps)
@@ -36,9 +36,9 @@ typedef u32 operands_t[MAX_BLOCKS][MAX_WIDTH / 16][4];
 /* What a block knows of its place. */
 struct place {
   struct scene scene;
-  i32 b, h, first;            /* first: of its queries */
+  i32 b, h, first; /* first: of its queries */
   struct span queries, keys;
-  i32 map_row, tiles;         /* tiles: of keys */
+  i32 map_row, tiles; /* tiles: of keys */
 };
 
 /* Of a lane. */
@@ -47,12 +47,12 @@ struct softmax {
   float top[MAX_BLOCKS][2], sum[MAX_BLOCKS][2]; /* of rows g and g + 8 */
 };
 
-/* ---- copies -------------------------------------------------------------------------------------------------------- */
+/* ---- copies ------------------------------------------------------------------------------------------------------ */
 
 struct copies {
   struct source k, v;
   struct rows rows;
-  u32 to_k, to_v;     /* of this thread, in the first stage */
+  u32 to_k, to_v;       /* of this thread, in the first stage */
   i32 dealt_k, dealt_v; /* memory rows of the tile that is copied next */
   i32 length, aligned;
 };
@@ -78,8 +78,8 @@ INL void copy_queries(call_t call, const struct place *p, u32 shared, i32 aligne
             p->queries.length, aligned);
 }
 
-/* Q changes its sign with the scale, so that the greatest score is always the one that counts most: every thread that of its own
- * chunks. */
+/* Q changes its sign with the scale, so that the greatest score is always the one that counts most: every thread that
+ * of its own chunks. */
 INL void negate_queries(u32 shared) {
   ROLLED for (i32 row = share_row(SHARE_K); row < QUERIES; row += share_rows(SHARE_K)) {
     u32 x[4], at = shared + (u32)(row * PITCH_K + ((share_chunk(SHARE_K) ^ (row & 7)) << 4));
@@ -90,7 +90,7 @@ INL void negate_queries(u32 shared) {
   }
 }
 
-/* ---- the products -------------------------------------------------------------------------------------------------- */
+/* ---- the products ------------------------------------------------------------------------------------------------ */
 
 INL void load_queries(u32 q[4], const struct pattern *rows, u32 my_q, i32 block, i32 k) {
   load_matrices(q, matrix_at(rows, my_q, PITCH_K, block * 16, k));
@@ -102,8 +102,7 @@ INL void score(scores_t s, const operands_t kept, const struct pattern *rows, co
       UNROLL for (i32 j = 0; j < 4; j++) s[a][i][j] = 0;
   UNROLL for (i32 k = 0; k < fwd_depth / 16; k++) {
     u32 loaded[MAX_BLOCKS][4];
-    if (!fwd_keep_q)
-      UNROLL for (i32 a = 0; a < fwd_blocks; a++) load_queries(loaded[a], rows, my_q, a, k);
+    if (!fwd_keep_q) UNROLL for (i32 a = 0; a < fwd_blocks; a++) load_queries(loaded[a], rows, my_q, a, k);
     UNROLL for (i32 n = 0; n < fwd_keys / 16; n++) {
       u32 r[4];
       load_matrices(r, matrix_at(columns, keys, PITCH_K, n * 16, k));
@@ -150,7 +149,7 @@ INL void add_values(output_t o, const scores_t s, const struct pattern *rows, u3
   }
 }
 
-/* ---- all tiles ----------------------------------------------------------------------------------------------------- */
+/* ---- all tiles --------------------------------------------------------------------------------------------------- */
 
 INL void attend(call_t call, const struct place *p, struct softmax *x, i32 aligned) {
   const i32 lane = thread_index() & 31, warp = thread_index() >> 5;
@@ -231,7 +230,7 @@ INL void attend(call_t call, const struct place *p, struct softmax *x, i32 align
   }
 }
 
-/* ---- rows that are not finite -------------------------------------------------------------------------------------- */
+/* ---- rows that are not finite ------------------------------------------------------------------------------------ */
 
 INL float element(u64 row, i32 i) { return widen(fwd_bf16, ((const GLOBAL u16 *)row)[i]); }
 
@@ -269,12 +268,12 @@ INL void exact_keys(call_t call, const struct place *p, struct exact *x, u64 q, 
     const i32 from = __builtin_ctz(left);
     const float w = of_lane_f(weight, from);
     const u64 v = row_address(plane_of(&call->v, p->b, h, 2), pitch_of(&call->v, 2), of_lane(row, from));
-    UNROLL for (i32 i = 0; i < MAX_WIDTH / 32; i++)
-      if (lane + 32 * i < fwd_value_dim) x->o[i] = multiply_plus(w, element(v, lane + 32 * i), x->o[i]);
+    UNROLL for (i32 i = 0; i < MAX_WIDTH / 32; i++) if (lane + 32 * i < fwd_value_dim)
+        x->o[i] = multiply_plus(w, element(v, lane + 32 * i), x->o[i]);
   }
 }
 
-/* ---- the output ---------------------------------------------------------------------------------------------------- */
+/* ---- the output -------------------------------------------------------------------------------------------------- */
 
 INL void store_element(call_t call, u64 row, i32 i, float x) {
   if (call->out_type == TYPE_F32)
@@ -329,7 +328,7 @@ INL void store(call_t call, const struct place *p, const struct softmax *x, u32 
   }
 }
 
-/* ---- rows that are not finite, again ------------------------------------------------------------------------------- */
+/* ---- rows that are not finite, again ----------------------------------------------------------------------------- */
 
 /* A query by itself, by a whole warp. */
 INL void exact_row(call_t call, const struct place *p, i32 query) {
@@ -338,11 +337,12 @@ INL void exact_row(call_t call, const struct place *p, i32 query) {
   const u64 q = row_address(plane_of(&call->q, p->b, p->h, 2), pitch_of(&call->q, 2), row_at(rows, query));
   struct walk walk = walk_of(&call->by_query, p->b, p->h, p->map_row, p->tiles);
   ROLLED for (struct step s; (s = walk_step(&walk, &call->by_query, p->tiles)).kind != EMPTY;)
-    ROLLED for (i32 kv = s.tile * fwd_keys; kv < (s.tile + 1) * fwd_keys; kv += 32) exact_keys(call, p, &x, q, query, kv, s.kind);
+      ROLLED for (i32 kv = s.tile * fwd_keys; kv < (s.tile + 1) * fwd_keys; kv += 32)
+          exact_keys(call, p, &x, q, query, kv, s.kind);
   const i32 lane = thread_index() & 31, row = row_at(output_rows(call, p->queries, p->b, p->h), query);
   const u64 out = output_row(call, p, row);
-  UNROLL for (i32 i = 0; i < MAX_WIDTH / 32; i++)
-    if (lane + 32 * i < fwd_value_dim) store_element(call, out, lane + 32 * i, x.sum == 0 ? 0 : x.o[i] / x.sum);
+  UNROLL for (i32 i = 0; i < MAX_WIDTH / 32; i++) if (lane + 32 * i < fwd_value_dim)
+      store_element(call, out, lane + 32 * i, x.sum == 0 ? 0 : x.o[i] / x.sum);
   if (lane == 0) store_lse(call, p, row, x.top == -infinity() ? 0 : x.top, x.sum);
 }
 
@@ -358,17 +358,17 @@ INL void mend(call_t call, const struct place *p, const u32 wrong[MAX_BLOCKS][2]
   ROLLED for (i32 y = 0; y < 2 * fwd_blocks; y++) {
     u32 left = 0;
     UNROLL for (i32 a = 0; a < 2 * fwd_blocks; a++) left = y == a ? wrong[a / 2][a % 2] : left;
-    ROLLED for (i32 g = 0; g < 8; g++)
-      if (left >> 4 * g & 15)
+    ROLLED for (i32 g = 0; g < 8; g++) if (left >> 4 * g & 15)
         exact_row(call, p, p->first + ((thread_index() >> 5) * 2 * fwd_blocks + y) * 8 + g);
   }
 }
 
-/* ---- entries ------------------------------------------------------------------------------------------------------- */
+/* ---- entries ----------------------------------------------------------------------------------------------------- */
 
 INL void forward(call_t call, i32 aligned) {
   struct work w = work_of(call, &call->by_query, (i32)args_of(call)->heads, block_index());
-  struct place p = {.scene = scene_of(call, w.b, w.h), .b = w.b, .h = w.h, .first = w.tile * QUERIES, .map_row = w.map_row};
+  struct place p = {
+      .scene = scene_of(call, w.b, w.h), .b = w.b, .h = w.h, .first = w.tile * QUERIES, .map_row = w.map_row};
   p.queries = p.scene.queries;
   p.keys = p.scene.keys;
   p.tiles = (p.keys.length + fwd_keys - 1) / fwd_keys;

@@ -1,9 +1,9 @@
-/* attn_fwd_f32_cuda.c: forward attention for f32, by the error of f32: no tensor cores, whose products of f32 are not exact.
- * Input: a flyi_cuda_call. Output: out, lse.
+/* attn_fwd_f32_cuda.c: forward attention for f32, by the error of f32: no tensor cores, whose products of f32 are not
+ * exact. Input: a flyi_cuda_call. Output: out, lse.
  *
- * The loop of attn_fwd_cuda.c, with one buffer for K and one for V. 128 threads, 8 to a group of queries: thread (ty, tx) has the
- * scores of queries ty + 16 r and keys tx + 8 c, and of the output the columns 32 j + 4 tx .. + 3. Weights pass through shared
- * memory from the one to the other, within a warp. A weight of 0 adds nothing, whatever V holds. */
+ * The loop of attn_fwd_cuda.c, with one buffer for K and one for V. 128 threads, 8 to a group of queries: thread (ty,
+ * tx) has the scores of queries ty + 16 r and keys tx + 8 c, and of the output the columns 32 j + 4 tx .. + 3. Weights
+ * pass through shared memory from the one to the other, within a warp. A weight of 0 adds nothing, whatever V holds. */
 #include "cuda_tile.h"
 
 CONSTANT f32_dim, f32_value_dim;
@@ -41,14 +41,15 @@ INL void load_floats(float x[4], u32 at) {
   UNROLL for (i32 i = 0; i < 4; i++) x[i] = __builtin_bit_cast(float, bits[i]);
 }
 
-/* ---- copies -------------------------------------------------------------------------------------------------------- */
+/* ---- copies ------------------------------------------------------------------------------------------------------ */
 
 /* Rows first .. first + count - 1: those below `length` exist, the others become zeros. A warp a row. */
-INL void copy_rows(const struct place *p, u32 to, i32 pitch, const flyi_cuda_tensor *t, i32 h, struct rows rows, i32 first, i32 count,
-                   i32 length, i32 dim, i32 depth) {
+INL void copy_rows(const struct place *p, u32 to, i32 pitch, const flyi_cuda_tensor *t, i32 h, struct rows rows,
+                   i32 first, i32 count, i32 length, i32 dim, i32 depth) {
   const i32 lane = thread_index() & 31;
   ROLLED for (i32 i = thread_index() >> 5; i < count; i += WARPS) {
-    const u64 row = row_address(plane_of(t, p->scene.b, h, 4), pitch_of(t, 4), row_at(rows, at_most(first + i, length - 1)));
+    const u64 row = row_address(plane_of(t, p->scene.b, h, 4), pitch_of(t, 4),
+                                row_at(rows, at_most(first + i, length - 1)));
     ROLLED for (i32 c = lane; c < depth / 4; c += 32) {
       i32 bytes = first + i < length ? (dim - c * 4) * 4 : 0;
       const u32 at = to + (u32)(i * pitch + c * 16);
@@ -62,15 +63,15 @@ INL void copy_rows(const struct place *p, u32 to, i32 pitch, const flyi_cuda_ten
 }
 
 INL void copy_keys(call_t call, const struct place *p, i32 tile) {
-  copy_rows(p, p->k, PITCH_K, &call->k, p->scene.h / call->group, p->scene.key_rows, tile * KEYS, KEYS, p->scene.keys.length, f32_dim,
-            f32_depth);
+  copy_rows(p, p->k, PITCH_K, &call->k, p->scene.h / call->group, p->scene.key_rows, tile * KEYS, KEYS,
+            p->scene.keys.length, f32_dim, f32_depth);
 }
 INL void copy_values(call_t call, const struct place *p, i32 tile) {
-  copy_rows(p, p->v, PITCH_V, &call->v, p->scene.h / call->group, p->scene.key_rows, tile * KEYS, KEYS, p->scene.keys.length,
-            f32_value_dim, f32_width);
+  copy_rows(p, p->v, PITCH_V, &call->v, p->scene.h / call->group, p->scene.key_rows, tile * KEYS, KEYS,
+            p->scene.keys.length, f32_value_dim, f32_width);
 }
 
-/* ---- a tile -------------------------------------------------------------------------------------------------------- */
+/* ---- a tile ------------------------------------------------------------------------------------------------------ */
 
 INL void score(const struct place *p, scores_t s, float scale) {
   const i32 tx = thread_index() & 7, ty = thread_index() >> 3;
@@ -79,8 +80,8 @@ INL void score(const struct place *p, scores_t s, float scale) {
     float q[MAX_ROWS][4], k[MAX_COLUMNS][4];
     UNROLL for (i32 r = 0; r < f32_rows; r++) load_floats(q[r], p->q + (u32)((ty + 16 * r) * PITCH_K + d * 4));
     UNROLL for (i32 c = 0; c < f32_columns; c++) load_floats(k[c], p->k + (u32)((tx + 8 * c) * PITCH_K + d * 4));
-    UNROLL for (i32 i = 0; i < 4; i++) UNROLL for (i32 r = 0; r < f32_rows; r++) UNROLL for (i32 c = 0; c < f32_columns; c++)
-        s[r][c] = multiply_plus(q[r][i], k[c][i], s[r][c]);
+    UNROLL for (i32 i = 0; i < 4; i++) UNROLL for (i32 r = 0; r < f32_rows; r++)
+        UNROLL for (i32 c = 0; c < f32_columns; c++) s[r][c] = multiply_plus(q[r][i], k[c][i], s[r][c]);
   }
   UNROLL for (i32 r = 0; r < f32_rows; r++) UNROLL for (i32 c = 0; c < f32_columns; c++) s[r][c] *= scale;
 }
@@ -138,13 +139,14 @@ INL void add_values(const struct place *p, struct softmax *x, i32 kind) {
   }
 }
 
-/* ---- all ----------------------------------------------------------------------------------------------------------- */
+/* ---- all --------------------------------------------------------------------------------------------------------- */
 
 INL void attend(call_t call, const struct place *p, struct softmax *x) {
   struct walk walk = walk_of(&call->by_query, p->scene.b, p->scene.h, p->map_row, p->tiles);
   struct step now = walk_step(&walk, &call->by_query, p->tiles);
   if (now.kind == EMPTY) return;
-  copy_rows(p, p->q, PITCH_K, &call->q, p->scene.h, p->scene.query_rows, p->first, QUERIES, p->scene.queries.length, f32_dim, f32_depth);
+  copy_rows(p, p->q, PITCH_K, &call->q, p->scene.h, p->scene.query_rows, p->first, QUERIES, p->scene.queries.length,
+            f32_dim, f32_depth);
   copy_keys(call, p, now.tile);
   copies_commit();
   copy_values(call, p, now.tile);
@@ -183,14 +185,15 @@ INL void store(call_t call, const struct place *p, const struct softmax *x) {
       if (column < f32_value_dim) out[column] = sum == 0 ? 0 : x->o[r][i] / sum;
     }
     if (tx == 0 && call->lse.data)
-      *(GLOBAL float *)row_address(plane_of(&call->lse, b, h, 4), pitch_of(&call->lse, 4), row) =
-          sum == 0 ? -infinity() : (top + log2_of(sum)) * 0.69314718056f;
+      *(GLOBAL float *)row_address(plane_of(&call->lse, b, h, 4), pitch_of(&call->lse, 4),
+                                   row) = sum == 0 ? -infinity() : (top + log2_of(sum)) * 0.69314718056f;
   }
 }
 
 INL void forward(call_t call, i32 aligned) {
   struct work w = work_of(call, &call->by_query, (i32)args_of(call)->heads, block_index());
-  struct place p = {.scene = scene_of(call, w.b, w.h), .first = w.tile * QUERIES, .map_row = w.map_row, .aligned = aligned};
+  struct place p = {
+      .scene = scene_of(call, w.b, w.h), .first = w.tile * QUERIES, .map_row = w.map_row, .aligned = aligned};
   p.tiles = (p.scene.keys.length + KEYS - 1) / KEYS;
   p.q = shared_base();
   p.k = p.q + (u32)(QUERIES * PITCH_K);

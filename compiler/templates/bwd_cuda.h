@@ -1,11 +1,12 @@
-/* bwd_cuda.h: what both CUDA kernels of the backward pass do (attn_bwd_keys_cuda.c, attn_bwd_queries_cuda.c). A block of threads
- * owns rows of one side, a warp 16 or 32 of them, and walks through tiles of the other side; with A the rows that it owns,
+/* bwd_cuda.h: what both CUDA kernels of the backward pass do (attn_bwd_keys_cuda.c, attn_bwd_queries_cuda.c). A block
+ * of threads owns rows of one side, a warp 16 or 32 of them, and walks through tiles of the other side; with A the
+ * rows that it owns,
  *
  *     P = 2^(scale log2(e) Q K' - LSE)      delta = rowsum(dO * O) - dLSE      dS = P * (dO V' - delta)
  *     dV = P' dO                            dK = scale dS' Q                   dQ = scale dS K
  *
- * P and dS come out as C operands whose rows are the warp's own, which are the A operands of the products that follow: so they
- * stay in registers. Sums are f32, in the order of the walk; nothing is shared between blocks.
+ * P and dS come out as C operands whose rows are the warp's own, which are the A operands of the products that
+ * follow: so they stay in registers. Sums are f32, in the order of the walk; nothing is shared between blocks.
  *
  * bwd_stages 2: tiles are double-buffered, one barrier each; 1: one buffer, two barriers, less shared memory. */
 #ifndef FLYMASK_BWD_CUDA_H
@@ -25,7 +26,8 @@ CONSTANT bwd_type;  /* of the tensors */
 #define BF16 (bwd_type == TYPE_BF16)
 #define SIZE (bwd_type == TYPE_F32 ? 4 : 2) /* bytes of an element */
 #define OUTER (16 * bwd_blocks * bwd_warps)
-/* Narrow rows are shared out, and lie, as if they were wider, so that one pass of the block copies no more rows than a tile has. */
+/* Narrow rows are shared out, and lie, as if they were wider, so that one pass of the block copies no more rows than
+ * a tile has. */
 #define LEAST (8 * (32 * bwd_warps / bwd_inner))
 #define SHARE_K ((struct share){bwd_depth < LEAST ? LEAST : bwd_depth, bwd_dim, bwd_warps})       /* of Q and K */
 #define SHARE_V ((struct share){bwd_width < LEAST ? LEAST : bwd_width, bwd_value_dim, bwd_warps}) /* of V and dO */
@@ -75,7 +77,7 @@ INL i32 next_step(struct walk *w, const flyi_cuda_map *map, i32 tiles) {
 INL i32 tile_of(i32 step) { return step >> 2; }
 INL i32 kind_of(i32 step) { return step & 3; }
 
-/* ---- copies -------------------------------------------------------------------------------------------------------- */
+/* ---- copies ------------------------------------------------------------------------------------------------------ */
 
 /* Rows of two tensors that pass by together: K and V, or Q and dO, whose rows may be other ones. */
 struct passing {
@@ -102,7 +104,7 @@ INL void copy_own(struct share s, u32 to, const flyi_cuda_tensor *t, i32 b, i32 
   copy_tile(s, to + share_at(s), source_of(s, t, b, h), dealt, first, OUTER, length, aligned);
 }
 
-/* ---- products ------------------------------------------------------------------------------------------------------ */
+/* ---- products ---------------------------------------------------------------------------------------------------- */
 
 INL void load_kept(operands_t kept, const struct pattern *rows, u32 own, i32 width, i32 pitch) {
   UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 k = 0; k < width / 16; k++)
@@ -154,7 +156,7 @@ INL void clear(sums_t sums, i32 width) {
       UNROLL for (i32 j = 0; j < 4; j++) sums[a][i][j] = 0;
 }
 
-/* ---- gradients ----------------------------------------------------------------------------------------------------- */
+/* ---- gradients --------------------------------------------------------------------------------------------------- */
 
 /* Where rows of a gradient go: to the tensor, or as f32 to where they wait for others of the same row. */
 struct gradient {
@@ -237,11 +239,11 @@ INL u32 any_lane(u32 bits) {
   return bits;
 }
 
-/* ---- pair by pair -------------------------------------------------------------------------------------------------- */
+/* ---- pair by pair ------------------------------------------------------------------------------------------------ */
 
-/* 0 times infinity is not 0: a row that holds an infinity or a NaN reaches, through a product of matrices, rows that do not see it.
- * What comes out not finite is therefore worked out again by these: a warp takes one row of its own, each lane one row of the
- * other side, and what is not seen is not touched. */
+/* 0 times infinity is not 0: a row that holds an infinity or a NaN reaches, through a product of matrices, rows that
+ * do not see it. What comes out not finite is therefore worked out again by these: a warp takes one row of its own,
+ * each lane one row of the other side, and what is not seen is not touched. */
 
 INL float dot(u64 x, u64 y, i32 dim) {
   float sum = 0;

@@ -1,9 +1,10 @@
-/* cuda.h: the warp-level machine that the CUDA templates are written for: one PTX instruction each. Layouts of operands are
- * those of the PTX ISA (section 9.7.14, "Warp-level matrix instructions"), with g = lane / 4 and t = lane % 4:
+/* cuda.h: the warp-level machine that the CUDA templates are written for: one PTX instruction each. Layouts of operands
+ * are those of the PTX ISA (section 9.7.14, "Warp-level matrix instructions"), with g = lane / 4 and t = lane % 4:
  *
- *     mma.m16n8k16   A, 4 registers of two: row g + 8 (i & 1), k = 2t + 8 (i >> 1) .. +1     B, 2 registers: k = 2t + 8 i .. +1, column g
+ *     mma.m16n8k16   A, 4 registers of two: row g + 8 (i & 1), k = 2t + 8 (i >> 1) .. +1
+ *                    B, 2 registers of two: k = 2t + 8 i .. +1, column g
  *                    C, 4 floats: row g + 8 (i >> 1), column 2t + (i & 1)
- *     ldmatrix.x4    lanes 8j .. 8j + 7 give the rows (16 bytes) of matrix j; lane l gets columns 2t .. +1 of row g of each
+ *     ldmatrix.x4    lanes 8j .. 8j + 7 give the rows (16 bytes) of matrix j; a lane gets columns 2t .. +1 of row g of each
  *                    (.trans: rows 2t .. +1 of column g)
  *
  * Shared memory is touched by volatile assembly alone, which keeps its order among itself and barriers. */
@@ -25,11 +26,11 @@ typedef int64_t i64;
 #define SHARED __attribute__((address_space(3)))
 #define KERNEL __attribute__((nvptx_kernel)) void
 
-/* What a template is compiled for: set when a mask is joined with it, before anything is optimised. Loops up to them are unrolled
- * whole, arrays as large as the largest of them need: what is not used vanishes. */
+/* What a template is compiled for: set when a mask is joined with it, before anything is optimised. Loops up to them
+ * are unrolled whole, arrays as large as the largest of them need: what is not used vanishes. */
 #define CONSTANT extern const i32
 
-/* ---- who and where ------------------------------------------------------------------------------------------------- */
+/* ---- who and where ----------------------------------------------------------------------------------------------- */
 
 extern SHARED char flyi_shared[] __attribute__((aligned(128)));
 
@@ -44,7 +45,7 @@ INL i32 opaque(i32 x) {
   return y;
 }
 
-/* ---- barriers, copies ---------------------------------------------------------------------------------------------- */
+/* ---- barriers, copies -------------------------------------------------------------------------------------------- */
 
 INL void barrier(void) { __syncthreads(); }
 /* Of `threads` (a multiple of 32) that meet at barrier `id`, 1 to 15. */
@@ -62,7 +63,7 @@ INL void copies_commit(void) { __asm__ volatile("cp.async.commit_group;" ::: "me
 /* All but the newest n groups of this thread's copies have landed. A barrier must follow. */
 #define copies_wait(n) __asm__ volatile("cp.async.wait_group %0;" ::"n"(n) : "memory")
 
-/* ---- shared memory ------------------------------------------------------------------------------------------------- */
+/* ---- shared memory ----------------------------------------------------------------------------------------------- */
 
 INL void load_matrices(u32 r[4], u32 at) {
   __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -78,7 +79,8 @@ INL void load_transposed(u32 r[4], u32 at) {
 }
 INL void store_shared(u32 at, u32 x) { __asm__ volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(x) : "memory"); }
 INL void store_shared4(u32 at, const u32 x[4]) {
-  __asm__ volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
+  __asm__ volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                   : "memory");
 }
 INL u32 load_shared(u32 at) {
   u32 x;
@@ -95,7 +97,7 @@ INL void load_shared4(u32 x[4], u32 at) {
                    : "memory");
 }
 
-/* ---- arithmetic ---------------------------------------------------------------------------------------------------- */
+/* ---- arithmetic -------------------------------------------------------------------------------------------------- */
 
 /* C += A B, 16 x 8 x 16, sums in f32. `bf16`: else f16. */
 INL void multiply_add(i32 bf16, float c[4], const u32 a[4], u32 b0, u32 b1) {
@@ -146,15 +148,15 @@ INL float greater(float a, float b) { return __builtin_fmaxf(a, b); } /* of a Na
 INL float multiply_plus(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 INL float infinity(void) { return __builtin_inff(); }
 
-/* keep ? a : b. Written in C, the back end turns a select by (c1 && c2) with a single use into two selects; ptxas folds this form
- * into the last comparison and one select. */
+/* keep ? a : b. Written in C, the back end turns a select by (c1 && c2) with a single use into two selects; ptxas folds
+ * this form into the last comparison and one select. */
 INL float choose(_Bool keep, float a, float b) {
   float r;
   __asm__("{.reg .pred p; setp.ne.u32 p, %1, 0; selp.f32 %0, %2, %3, p;}" : "=f"(r) : "r"((u32)keep), "f"(a), "f"(b));
   return r;
 }
 
-/* ---- across a warp ------------------------------------------------------------------------------------------------- */
+/* ---- across a warp ----------------------------------------------------------------------------------------------- */
 
 INL float exchange(float x, i32 mask) { /* of lane ^ mask */
   return __builtin_bit_cast(float, __nvvm_shfl_sync_bfly_i32(-1, __builtin_bit_cast(i32, x), mask, 31));

@@ -1,9 +1,9 @@
-/* cuda_tile.h: what the CUDA templates do with tiles: find a block's work, walk the runs of its map row, gather rows into swizzled
- * tiles of shared memory, apply the mask to scores.
+/* cuda_tile.h: what the CUDA templates do with tiles: find a block's work, walk the runs of its map row, gather rows
+ * into swizzled tiles of shared memory, apply the mask to scores.
  *
- * A tile in shared memory has `width` columns of 16 bits (a multiple of 16), in rows of tile_pitch(width) bytes. 16-byte chunk c of
- * row r lies at chunk c ^ (r & 7): so that the eight rows of a matrix that ldmatrix reads lie in different banks, and so do the
- * eight chunks of a row that copies write. */
+ * A tile in shared memory has `width` columns of 16 bits (a multiple of 16), in rows of tile_pitch(width) bytes.
+ * 16-byte chunk c of row r lies at chunk c ^ (r & 7): so that the eight rows of a matrix that ldmatrix reads lie in
+ * different banks, and so do the eight chunks of a row that copies write. */
 #ifndef FLYMASK_CUDA_TILE_H
 #define FLYMASK_CUDA_TILE_H
 
@@ -19,14 +19,15 @@ enum { MAX_BLOCKS = 2 /* of 16 rows a warp owns */, MAX_INNER = 64 /* columns of
 enum { TYPE_F32 = 1, TYPE_F16 = 2, TYPE_BF16 = 3 };
 enum { EMPTY, FULL, PARTIAL };
 
-/* ---- the call ------------------------------------------------------------------------------------------------------ */
+/* ---- the call ---------------------------------------------------------------------------------------------------- */
 
 INL const flyi_mask_args *args_of(call_t call) { return (const flyi_mask_args *)(call + 1); }
 INL const GLOBAL i32 *ints(u64 p) { return (const GLOBAL i32 *)p; }
 INL const GLOBAL i64 *longs(u64 p) { return (const GLOBAL i64 *)p; }
 INL u64 address(const void *p) { return (u64)p; }
 
-/* Rows of the call that belong to entry b, of queries or keys: the first one's place in a packed sequence, and how many. */
+/* Rows of the call that belong to entry b, of queries or keys: the first one's place in a packed sequence, and how
+ * many. */
 struct span {
   i32 start, length;
 };
@@ -70,7 +71,8 @@ INL u64 row_address(u64 plane, u32 pitch, i32 row) { return plane + (u64)(u32)ro
 /* What the mask's fly_token_... and fly_len_... become. Any argument is in range afterwards. */
 INL i32 inside(i64 x, i64 count) { return (i32)(x < 0 ? 0 : x >= count ? count - 1 : x); }
 INL i32 at_most(i32 x, i32 last) { return x < last ? x : last; }
-INL i32 token(const flyi_mask_args *a, struct rows (*rows)(call_t, struct span, i32, i32), struct span s, i32 b, i32 h, i64 row) {
+INL i32 token(const flyi_mask_args *a, struct rows (*rows)(call_t, struct span, i32, i32), struct span s, i32 b, i32 h,
+              i64 row) {
   call_t call = (call_t)a - 1;
   if (s.length == 0) return 0;
   return row_at(rows(call, s, b, inside(h, a->heads)), inside(row, s.length)) - s.start;
@@ -90,7 +92,7 @@ __attribute__((always_inline)) i32 flyi_token_kv(const flyi_mask_args *a, i32 b,
   return token(a, key_rows, keys_of((call_t)a - 1, e), e, h, kv);
 }
 
-/* ---- a block's work ------------------------------------------------------------------------------------------------ */
+/* ---- a block's work ---------------------------------------------------------------------------------------------- */
 
 struct work {
   i32 b, h;    /* h: of the pairs that the role counts */
@@ -107,13 +109,13 @@ INL struct work work_of(call_t call, const flyi_cuda_map *map, i32 heads, u32 x)
   return (struct work){b, h, row, row * map->outer + w.tile};
 }
 
-/* ---- walking the runs ---------------------------------------------------------------------------------------------- */
+/* ---- walking the runs -------------------------------------------------------------------------------------------- */
 
 /* One inner tile after the other, with the next run read ahead. Everything here is uniform over the block. */
 struct walk {
   const GLOBAL i32x2 *at;
-  i32x2 run; /* *at */
-  i32 left;  /* runs from `at` on */
+  i32x2 run;            /* *at */
+  i32 left;             /* runs from `at` on */
   i32 tile, stop, kind; /* kind EMPTY: past the end */
 };
 struct step {
@@ -149,12 +151,13 @@ INL struct step walk_step(struct walk *w, const flyi_cuda_map *map, i32 tiles) {
   return s;
 }
 
-/* ---- tiles in shared memory ---------------------------------------------------------------------------------------- */
+/* ---- tiles in shared memory -------------------------------------------------------------------------------------- */
 
 INL i32 tile_pitch(i32 width) { return (width + 63) / 64 * 128; } /* bytes */
 
-/* Addresses that ldmatrix takes: a lane's part in four registers, the rest constants. Chunk 2j + half of a row whose low bits are x
- * lies at ((2j + half) ^ x) * 16 = (half ^ x) * 16 ^ j * 32 for j < 4, and 128 bytes on for every 4 steps of j. */
+/* Addresses that ldmatrix takes: a lane's part in four registers, the rest constants. Chunk 2j + half of a row whose
+ * low bits are x lies at ((2j + half) ^ x) * 16 = (half ^ x) * 16 ^ j * 32 for j < 4, and 128 bytes on for every 4
+ * steps of j. */
 struct pattern {
   u32 at[4];
 };
@@ -175,15 +178,18 @@ INL u32 matrix_at(const struct pattern *p, u32 base, i32 pitch, i32 row, i32 j) 
   return p->at[j & 3] + base + (u32)(row * pitch + (j >> 2) * 128);
 }
 
-/* ---- gathering rows ------------------------------------------------------------------------------------------------ */
+/* ---- gathering rows ---------------------------------------------------------------------------------------------- */
 
-/* How the threads of a block share out a tile: a row to `lanes` threads (a power of two), one chunk each, the next row to the next. */
+/* How the threads of a block share out a tile: a row to `lanes` threads (a power of two), one chunk each, the next row
+ * to the next. */
 struct share {
-  i32 width;   /* columns of the tile, of 16 bits each; at least so many that a pass copies no more rows than a tile has */
+  i32 width; /* columns of the tile, of 16 bits; at least so many that a pass copies no more rows than a tile has */
   i32 columns; /* that the tensor has; the rest is zero */
   i32 warps;
 };
-INL i32 share_lanes(struct share s) { return s.width <= 16 ? 2 : s.width <= 32 ? 4 : s.width <= 64 ? 8 : s.width <= 128 ? 16 : 32; }
+INL i32 share_lanes(struct share s) {
+  return s.width <= 16 ? 2 : s.width <= 32 ? 4 : s.width <= 64 ? 8 : s.width <= 128 ? 16 : 32;
+}
 INL i32 share_rows(struct share s) { return s.warps * 32 / share_lanes(s); } /* that the block copies in one pass */
 INL i32 share_chunk(struct share s) { return thread_index() % share_lanes(s); }
 INL i32 share_row(struct share s) { return thread_index() / share_lanes(s); }
@@ -197,8 +203,8 @@ INL u32 share_at(struct share s) {
   return (u32)(row * tile_pitch(s.width) + ((chunk ^ (row & 7)) << 4));
 }
 
-/* The memory rows of a tile to come are held one a lane and dealt by shuffles: one register instead of one for each pass. This is
- * the row of the tile whose memory row this lane holds. */
+/* The memory rows of a tile to come are held one a lane and dealt by shuffles: one register instead of one for each
+ * pass. This is the row of the tile whose memory row this lane holds. */
 INL i32 dealt_row(struct share s, i32 rows) {
   i32 each = 32 / share_lanes(s); /* rows that one pass of a warp copies */
   i32 lane = thread_index() & 31, l = lane % (rows / share_rows(s) * each);
@@ -230,15 +236,16 @@ INL void copy_elements(u32 to, u64 from, i32 bytes) {
   store_shared4(to, x);
 }
 
-/* Where pass i of a tile at `to` (with share_at added) puts this thread's chunk. Rows of other passes differ in row & 7 where a pass
- * has four of them. */
+/* Where pass i of a tile at `to` (with share_at added) puts this thread's chunk. Rows of other passes differ in row & 7
+ * where a pass has four of them. */
 INL u32 pass_at(struct share s, u32 to, i32 i) {
   u32 flip = share_rows(s) % 8 && (i & 1) ? 64 : 0;
   return (to ^ flip) + (u32)(i * share_rows(s) * tile_pitch(s.width));
 }
 
 /* Copies rows first .. first + rows - 1 of the call, of which those below `length` exist, the others become zeros. */
-INL void copy_tile(struct share s, u32 to, struct source from, i32 dealt, i32 first, i32 rows, i32 length, i32 aligned) {
+INL void copy_tile(struct share s, u32 to, struct source from, i32 dealt, i32 first, i32 rows, i32 length,
+                   i32 aligned) {
   i32 left = length - first - share_row(s), bytes = share_bytes(s);
   UNROLL for (i32 i = 0; i < rows / share_rows(s); i++) {
     i32 row = of_lane(dealt, i * (32 / share_lanes(s)) + (thread_index() & 31) / share_lanes(s));
@@ -251,14 +258,15 @@ INL void copy_tile(struct share s, u32 to, struct source from, i32 dealt, i32 fi
   }
 }
 
-/* ---- the mask ------------------------------------------------------------------------------------------------------ */
+/* ---- the mask ---------------------------------------------------------------------------------------------------- */
 
-/* A mask of many instructions, with loops or locals: not inlined for each pair, but in a loop that gives a bit a pair. */
+/* A mask of many instructions, with loops or locals: not inlined for each pair, but in a loop that gives a bit a pair.
+ * */
 CONSTANT mask_in_loop;
 /* 1: the mask reads its query's token, 2: its key's. */
 CONSTANT mask_tokens;
-/* What is worked out once for a row, a column or a diagonal (q - kv): the mask takes it from these, which become locals of each
- * kernel. */
+/* What is worked out once for a row, a column or a diagonal (q - kv): the mask takes it from these, which become locals
+ * of each kernel. */
 extern i32 flyi_row_token, flyi_column_token, flyi_difference;
 
 _Bool mask(i32 b, i32 h, i32 q, i32 kv); /* of the module that is joined with this one */
@@ -281,8 +289,8 @@ struct scene {
 };
 INL struct scene scene_of(call_t call, i32 b, i32 h) {
   struct span queries = queries_of(call, b), keys = keys_of(call, b);
-  return (struct scene){b,    h, (i32)args_of(call)->q_offset, queries, keys, query_rows(call, queries, b, h),
-                        key_rows(call, keys, b, h)};
+  return (struct scene){
+      b, h, (i32)args_of(call)->q_offset, queries, keys, query_rows(call, queries, b, h), key_rows(call, keys, b, h)};
 }
 /* Of rows first + i * step of the call, of which those behind the last one are not looked at. */
 INL void tokens_of(i32 *tokens, i32 count, struct rows r, struct span s, i32 first, i32 step, i32 add) {
@@ -312,11 +320,11 @@ INL u64 mask_bits(const struct scene *s, i32 blocks, i32 columns, i32 query, i32
   return bits;
 }
 
-/* Scores of `blocks` x 16 rows (queries) and `columns` x 8 keys, as C operands lie: what is masked becomes `masked`. query and key:
- * of this lane's first element. Scores of one diagonal come one after another: so what depends on q - kv alone is worked out once for
- * all of them, and kept no longer. */
-INL void mask_scores(const struct scene *s, float x[MAX_BLOCKS][MAX_INNER / 8][4], i32 blocks, i32 columns, i32 query, i32 key,
-                     float masked) {
+/* Scores of `blocks` x 16 rows (queries) and `columns` x 8 keys, as C operands lie: what is masked becomes `masked`.
+ * query and key: of this lane's first element. Scores of one diagonal come one after another: so what depends on q - kv
+ * alone is worked out once for all of them, and kept no longer. */
+INL void mask_scores(const struct scene *s, float x[MAX_BLOCKS][MAX_INNER / 8][4], i32 blocks, i32 columns, i32 query,
+                     i32 key, float masked) {
   const u64 bits = mask_in_loop ? mask_bits(s, blocks, columns, query, key) : 0;
   const i32 d0 = opaque(query + s->offset - key); /* or each difference would be taken from a row and a column */
   i32 rows[2 * MAX_BLOCKS] = {0}, keys[2][MAX_INNER / 8] = {{0}}; /* tokens */
@@ -338,8 +346,8 @@ INL void mask_scores(const struct scene *s, float x[MAX_BLOCKS][MAX_INNER / 8][4
 
 /* Keys at or behind `left` (from this lane's first column on) do not exist. */
 INL void mask_tail(float s[MAX_BLOCKS][MAX_INNER / 8][4], i32 blocks, i32 columns, i32 left) {
-  UNROLL for (i32 i = 0; i < columns; i++) UNROLL for (i32 a = 0; a < blocks; a++) UNROLL for (i32 j = 0; j < 4; j++)
-    if (i * 8 + (j & 1) >= left) s[a][i][j] = -infinity();
+  UNROLL for (i32 i = 0; i < columns; i++) UNROLL for (i32 a = 0; a < blocks; a++)
+      UNROLL for (i32 j = 0; j < 4; j++) if (i * 8 + (j & 1) >= left) s[a][i][j] = -infinity();
 }
 
 #endif

@@ -733,7 +733,8 @@ FLY_API void fly_selection_get_bitmap(const fly_selection *selection, uint8_t *b
 /* A kernel whose target is a GPU's ("sm_80", or "cuda" for any from sm_80 on) is called as every other: fly_attention_forward
  * and fly_attention_backward, with `cuda` and `stream` of the call set. Tensor data, lse and workspace are then pointers to
  * memory of the device; masks, buffers, maps, geometry, row maps and cu_seqlens stay what they are on the host. A call checks,
- * launches on the stream and returns: results are there when the stream gets there, and tensors must live until then.
+ * launches on the stream and returns: results are there when the stream gets there, and tensors must live until then. A workspace
+ * that is not given is taken from the driver's pool in the order of the stream: for backward calls that repeat, keep one.
  * threads and parallel_for concern the block map alone. Row maps and cu_seqlens are checked on the host, in each call row by
  * row; those of a fly_sa once.
  *

@@ -35,8 +35,8 @@ const char *simcuda_report(void);
 /* Forgets the report and a context's sticky error, so that one process can provoke many. */
 void simcuda_clear(void);
 
-/* The n-th driver call from now (1 is the next) fails with `error`; 0 ends it. Calls counts them since the last call
- * of this. */
+/* The n-th driver call from now (1 is the next) fails with `error`, and the report names it; 0 ends it. Calls counts
+ * them since the last call of this. */
 void simcuda_fail_call(uint64_t n, int error);
 uint64_t simcuda_calls(void);
 

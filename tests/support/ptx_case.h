@@ -1,5 +1,5 @@
-/* ptx_case.h: backward calls for tests on a CUDA device: backward_case's tensors and maps, with a mask that is compiled from C
- * and is at the same time the oracle's predicate. */
+/* ptx_case.h: backward calls for tests on a CUDA device: backward_case's tensors and maps, with a mask that is
+ * compiled from C and is at the same time the oracle's predicate. */
 #ifndef TEST_PTX_CASE_H
 #define TEST_PTX_CASE_H
 
@@ -8,7 +8,7 @@
 
 /* A mask twice: as a predicate, compiled natively, and as source. The body may use b, h, q, kv. */
 #define PTX_MASK(name, ...)                                                                                            \
-  static bool shows_##name(void *context, int b, int h, int q, int kv) {                                                 \
+  static bool shows_##name(void *context, int b, int h, int q, int kv) {                                               \
     (void)context, (void)b, (void)h, (void)q, (void)kv;                                                                \
     __VA_ARGS__                                                                                                        \
   }                                                                                                                    \
