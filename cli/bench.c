@@ -44,7 +44,7 @@ static const char doc[] =
 
 typedef struct figures {
   timing cold, cached, map, forward, backward, peak, read; /* peak: GFLOP/s in the place of ms; read: GB/s */
-  int64_t pairs, bytes;                                      /* bytes: of K and V */
+  int64_t pairs, bytes;                                    /* bytes: of K and V */
   int threads;
 } figures;
 
@@ -251,8 +251,8 @@ static fly_status print_json(const arguments *args, const figures *f, fly_error 
   json_t *all = json_pack("{sf sf sf sf sI sf sf ss sf si}", "compile_cold_ms", timing_median(&f->cold),
                           "compile_cached_ms", timing_median(&f->cached), "map_ms", timing_median(&f->map),
                           "forward_ms", timing_median(&f->forward), "visible_pairs", (json_int_t)f->pairs, "gflops",
-                          rate, "peak_gflops", peak, "peak_kind", peak_kind(args->type), "peak_ratio", peak > 0 ? rate / peak : 0,
-                          "threads", f->threads);
+                          rate, "peak_gflops", peak, "peak_kind", peak_kind(args->type), "peak_ratio",
+                          peak > 0 ? rate / peak : 0, "threads", f->threads);
   if (args->backward)
     all = join_figures(all, json_pack("{sf sf sf}", "backward_ms", timing_median(&f->backward), "backward_gflops",
                                       backward, "backward_peak_ratio", peak > 0 ? backward / peak : 0));
@@ -274,7 +274,8 @@ static void print_text(const arguments *args, const figures *f) {
   report_line("visible pairs", "%s", grouped(f->pairs));
   report_line("rate", "%.1f GFLOP/s", rate);
   if (args->backward) report_line("rate, backward", "%.1f GFLOP/s", backward);
-  report_line("peak", "%.1f GFLOP/s (%s, %d thread%s)", peak, peak_kind(args->type), f->threads, f->threads == 1 ? "" : "s");
+  report_line("peak", "%.1f GFLOP/s (%s, %d thread%s)", peak, peak_kind(args->type), f->threads,
+              f->threads == 1 ? "" : "s");
   report_line("share of the peak", "%.2f", peak > 0 ? rate / peak : 0);
   if (args->backward) report_line("share, backward", "%.2f", peak > 0 ? backward / peak : 0);
   if (!args->bandwidth) return;
