@@ -1,6 +1,6 @@
-/* peak_cpu.c: the template of the peak measurement: independent chains of multiply-add in registers, at the vectors
- * of one ISA, or with FLYI_DOTS of dot products of two bf16. Its symbols end in FLYI_ISA: cli_peak_... runs some rounds and cli_peak_flops_... says how many flops
- * a round has. */
+/* peak_cpu.c: the template of the peak measurement: independent chains of multiply-add in registers, at the vectors of
+ * one ISA, or with FLYI_DOTS of dot products of two bf16. Its symbols end in FLYI_ISA: cli_peak_... runs some rounds
+ * and cli_peak_flops_... says how many flops a round has. */
 #include <stdint.h>
 
 #define PASTE(a, b) a##b

@@ -3,8 +3,8 @@
  * its group; and the ranges' partial attentions joined, row by row, in ascending order. The ranges depend on the number
  * of keys alone, so that results are the same for any number of threads.
  *
- * Workspace: groups * ranges * rows * 4 (DV padded + 2) + workers * (64 * 4 * DV padded + 16 * 4 (D + DV padded) + 10 KiB)
- * bytes, about, a group being a (batch entry, key/value head), rows its query heads times queries. */
+ * Workspace: groups * ranges * rows * 4 (DV padded + 2) + workers * (64 * 4 * DV padded + 16 * 4 (D + DV padded) + 10
+ * KiB) bytes, about, a group being a (batch entry, key/value head), rows its query heads times queries. */
 #include "call.h"
 
 enum { FEWEST_KEYS = 512 /* below, keys are packed for a tile of queries in the usual way */ };

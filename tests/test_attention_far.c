@@ -1,5 +1,5 @@
-/* Rows more than 2^31 bytes, and more than 2^32 elements, from the start of their tensor: in sparse memory, of which only
- * the pages that are touched exist. */
+/* Rows more than 2^31 bytes, and more than 2^32 elements, from the start of their tensor: in sparse memory, of which
+ * only the pages that are touched exist. */
 #include <sys/mman.h>
 
 #include "support/backward_case.h"

@@ -1,9 +1,9 @@
 /* attn_split_cpu.c: flash attention of few queries and many keys, as when a model writes one token after the other, on
  * one CPU core. Compiled once for each vector width of launch.h's targets.
  *
- * Input: up to 16 rows of Q, those of all query heads that share a key/value head; a range of its K and V, in any rows; a
- * row of the block map for each head; the compiled mask. Output: the partial attention of that range (`split`), and the
- * rows of the result from those of all ranges (`join`).
+ * Input: up to 16 rows of Q, those of all query heads that share a key/value head; a range of its K and V, in any
+ * rows; a row of the block map for each head; the compiled mask. Output: the partial attention of that range
+ * (`split`), and the rows of the result from those of all ranges (`join`).
  *
  * Memory is what such a call waits for, so K and V are read once, whatever the number of heads, where they are and in
  * order, and those of the next 64 keys are asked for while the products of this block run. A score is a sum along
@@ -115,8 +115,8 @@ INLINE void move_rows(const flyi_split_cpu *c, block_rows *rows, int64_t key0, i
 /* How many rows ahead. */
 INLINE int ahead_of(int bytes) { return AHEAD >= BLOCK * bytes ? BLOCK : AHEAD / bytes < KEYS ? KEYS : AHEAD / bytes; }
 
-/* Rows that are needed soon are asked for between the products, a part of a row or some rows a step: all at once, requests
- * would fill their queue, and products and memory would wait for each other in turn. */
+/* Rows that are needed soon are asked for between the products, a part of a row or some rows a step: all at once,
+ * requests would fill their queue, and products and memory would wait for each other in turn. */
 typedef struct fetch {
   const char *const *row, *const *end;
   int bytes, rows, part, at; /* of a row; rows a step; bytes of each */
@@ -335,8 +335,8 @@ INLINE sight look(const flyi_split_cpu *c, work *w, int64_t block, uint64_t ther
   return !some ? NOTHING : all == ~0ull ? EVERYTHING : SOME;
 }
 
-/* A slice of a block goes all the way before the next one: memory serves two streams in turn, of keys and of values, better
- * than one after the other. */
+/* A slice of a block goes all the way before the next one: memory serves two streams in turn, of keys and of values,
+ * better than one after the other. */
 INLINE void run_slice(const flyi_split_cpu *c, work *w, const shape *s, sight seen, int first, int last, int type) {
   score_slice(c, w, s, first, last, type);
   for (int r = 0; r < s->rows; r++) weigh_row(w, s, r, first);

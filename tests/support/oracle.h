@@ -23,10 +23,10 @@ typedef struct oracle_row {
 void oracle_attend(const fly_attention *call, oracle_predicate *see, void *context, int64_t b, int64_t h, int64_t row,
                    oracle_row *result);
 
-/* What the kernel may round P and G by, relative: where it multiplies bf16 as it is, half a unit in the last of bf16's 8
- * bits, 2^-8; elsewhere 0. The inputs are exact, so nothing else is added: |dO| <= 2^-8 sum P |V| for the forward pass,
- * |d dV| <= 2^-8 sum P |dO|, |d dK| <= 2^-8 sum |G| |Q|, |d dQ| <= 2^-8 sum |G| |K| backward. And subnormal numbers count
- * as 0. */
+/* What the kernel may round P and G by, relative: where it multiplies bf16 as it is, half a unit in the last of bf16's
+ * 8 bits, 2^-8; elsewhere 0. The inputs are exact, so nothing else is added: |dO| <= 2^-8 sum P |V| for the forward
+ * pass, |d dV| <= 2^-8 sum P |dO|, |d dK| <= 2^-8 sum |G| |Q|, |d dQ| <= 2^-8 sum |G| |K| backward. And subnormal
+ * numbers count as 0. */
 double oracle_rounding_of_p(const fly_attention *call);
 
 /* Element i of a row of a tensor as a double; storing rounds to nearest. */
