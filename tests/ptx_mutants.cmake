@@ -1,6 +1,7 @@
-# mutant.KERNEL.TYPE.KIND: our own PTX with each of something removed in turn.
+# mutant.KERNEL.TYPE.DIM.KIND: our own PTX with each of something removed in turn.
 flymask_ptx_test(ptx_mutants)
-foreach(kernel fly_forward.bf16 fly_forward.f32 fly_backward_rows.bf16 fly_backward_keys.bf16 fly_backward_queries.bf16 fly_backward_finish.bf16)
+foreach(kernel fly_forward.bf16.56 fly_forward.bf16.120 fly_forward.f32.56 fly_backward_rows.bf16.56 fly_backward_keys.bf16.56 fly_backward_keys.bf16.120
+    fly_backward_queries.bf16.56 fly_backward_queries.bf16.120 fly_backward_finish.bf16.56)
   foreach(kind wait commit barrier zeros clamp branch)
     add_test(NAME mutant.${kernel}.${kind} COMMAND test_ptx_mutants)
     set_tests_properties(mutant.${kernel}.${kind} PROPERTIES LABELS ci TIMEOUT 600
