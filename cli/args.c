@@ -224,7 +224,7 @@ static bool parse_other(int key, char *text, struct argp_state *state, arguments
     return true;
   case KEY_SCORE:
     a->score = text;
-    return 0;
+    return true;
   case KEY_BANDWIDTH:
     a->bandwidth = true;
     return true;

@@ -133,9 +133,10 @@ static int pack_queries(const flyi_queries_cpu *c) {
   flyi_queries_cpu delta = *c;
   delta.packed_d_out = NULL;
   pack_d_out(&delta, FLY_BF16);
+  start_rows(c);
+  if (!c->packed_q) return 0; /* only the rows' starts are wanted */
   vi special = pack_both(c->packed_q, c->q, c->q_stride, c->q_rows, c->count, c->dim) |
                pack_both(c->packed_d_out, c->d_out, c->d_out_stride, c->out_rows, c->count, c->value_dim);
-  start_rows(c);
   return lanes(special) != 0;
 }
 

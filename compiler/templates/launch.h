@@ -163,7 +163,7 @@ typedef struct flyi_queries_cpu {
   const int32_t *q_rows, *out_rows; /* out_rows: of out, d_out, lse and d_lse */
   int32_t count, type, dim, value_dim;
   float scale;
-  float *packed_q, *packed_d_out; /* 64 rows, padded with zeros; null: f32 that stays where it is */
+  float *packed_q, *packed_d_out; /* 64 rows, padded with zeros; null: f32 that stays where it is, or rows not wanted */
   float *neg_lse, *neg_delta;     /* [64]: -lse in base 2; scale * (dlse - sum(dO * O)) */
 } flyi_queries_cpu;
 

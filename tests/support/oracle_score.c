@@ -13,7 +13,7 @@ typedef struct plane {
   double scale, sink;
   double *k, *v;
   double *p, *p_error, *slope, *slope_error; /* [keys]; p -1: not seen */
-  double q[MAX_DIM], out[MAX_DIM], out_error[MAX_DIM], lse, lse_error;
+  double q[MAX_DIM], out[MAX_DIM], out_error[MAX_DIM], out_size[MAX_DIM], lse, lse_error;
 } plane;
 
 static int64_t length(const int32_t *cu, int64_t b, int64_t otherwise) { return cu ? cu[b + 1] - cu[b] : otherwise; }
@@ -105,6 +105,7 @@ static void attend(plane *t, int64_t i) {
   sum = t->sink == -INFINITY ? 0 : exp(t->sink - max);
   for (int64_t j = 0; j < t->keys; j++) sum += t->p[j] = t->p[j] == -INFINITY ? 0 : exp(t->p[j] - max);
   memset(t->out, 0, sizeof t->out), memset(t->out_error, 0, sizeof t->out_error);
+  memset(t->out_size, 0, sizeof t->out_size);
   t->lse = sum == 0 ? -INFINITY : max + log(sum);
   t->lse_error = worst + FLT_EPSILON * (4 + 2 * fabs(sum == 0 ? 0 : t->lse));
   for (int64_t j = 0; j < t->keys && sum != 0; j++) {
@@ -113,6 +114,7 @@ static void attend(plane *t, int64_t i) {
     for (int64_t d = 0; d < t->value_dim; d++) {
       double x = t->p[j] * t->v[j * t->value_dim + d];
       t->out[d] += x;
+      t->out_size[d] += fabs(x);
       t->out_error[d] += fabs(x) * (t->p_error[j] + 8 * FLT_EPSILON);
     }
   }
@@ -160,7 +162,8 @@ static void check_row(plane *t, int64_t i, void *context) {
   int64_t row = out_row(t, i);
   for (int64_t d = 0; d < t->value_dim; d++) {
     double got = oracle_get(&c->out, t->entry, t->h, row, d), x = t->out[d];
-    double tolerance = t->out_error[d] + rounding(c->out.type, x);
+    double tolerance = t->out_error[d] + rounding(c->out.type, x) +
+                       oracle_rounding_of_p(c) * (t->out_size[d] + 0x1p-118);
     ck_assert_msg(agrees(got, x, tolerance), "%s: out[%d, %d, %d, %d] is %.9g, not %.9g within %.2g", what, (int)t->b,
                   (int)t->h, (int)i, (int)d, got, x, tolerance);
   }
@@ -217,6 +220,8 @@ static void differentiate(plane *t, int64_t i, void *context) {
     double ds = p * inner * slope * t->scale;
     double error = fabs(t->scale) * ((p_error * fabs(inner) + p * inner_error) * fabs(slope) +
                                      p * fabs(inner) * t->slope_error[j] + 8 * FLT_EPSILON * fabs(p * inner * slope));
+    error += oracle_rounding_of_p(c) / 2 * (fabs(ds) + 0x1p-118); /* add() takes it twice */
+    p_error += oracle_rounding_of_p(c) / 2 * (p + 0x1p-118);
     int64_t row = key_row(t, j);
     add(&g->q, &c->q, t->entry, t->h, query_row(t, i), ds, error, t->k + j * t->dim);
     add(&g->k, &c->k, t->entry, t->kv_head, row, ds, error, t->q);
