@@ -2,19 +2,28 @@
  *
  * This header reads from top to bottom as the tutorial:
  *
- *     1 errors      2 element types, buffers      3 compile a mask     4 bind its parameters and buffers
- *     5 the call's geometry      6 block maps     7 kernels            8 attention
- *     9 permutations            10 images: ahead-of-time compilation
- *    11 merging partial attentions                         12 stochastic attention
- *    13 gated sums of attentions                          14 selected blocks: MoBA and others
- *    15 NVIDIA GPUs
+ *     1  errors
+ *     2  element types, captured buffers
+ *     3  compile a mask; and, or, not
+ *     4  bind its parameters and buffers; score modifiers
+ *     5  the call's geometry; what a mask's author should know before it runs
+ *     6  block maps; operations on maps
+ *     7  kernels
+ *     8  attention, forward and backward; sinks
+ *     9  permutations
+ *    10  images: ahead-of-time compilation; what the compiler made, as text; targets
+ *    11  merging partial attentions
+ *    12  stochastic attention
+ *    13  gated sums of attentions
+ *    14  selected blocks: MoBA and others
+ *    15  NVIDIA GPUs
  *
- * Conventions. Tensors are [batch, heads, sequence, dimension]. Every fallible function returns a fly_status (FLY_OK is 0)
- * and, on failure only, fills the caller's fly_error (which may be NULL); *out is then NULL. Objects are immutable and
- * reference-counted: fly_X_retain, fly_X_release (which sets the caller's pointer to NULL); they may be shared between
- * threads, and every function here may be called from several threads at once. Inputs are borrowed for the call unless a
- * comment says otherwise. NULL in the place of an object never crashes: the result is FLY_ERROR_ARGUMENT, NULL, -1 or a struct
- * of zeros; retaining or releasing it does nothing.
+ * Conventions. Tensors are [batch, heads, sequence, dimension]. Every fallible function returns a fly_status (FLY_OK is
+ * 0) and, on failure only, fills the caller's fly_error (which may be NULL); *out is then NULL. Objects are immutable
+ * and reference-counted: fly_X_retain, fly_X_release (which sets the caller's pointer to NULL); they may be shared
+ * between threads, and every function here may be called from several threads at once. Inputs are borrowed for the call
+ * unless a comment says otherwise. NULL in the place of an object never crashes: the result is FLY_ERROR_ARGUMENT,
+ * NULL, -1 or a struct of zeros; retaining or releasing it does nothing.
  *
  * The library never prints, exits or aborts. Two things that it uses do, and end the process: LLVM where it cannot allocate
  * while it compiles [compiler], and OpenMP where it cannot start the threads it is asked for (ask for fewer, or bring a
@@ -133,9 +142,9 @@ FLY_API fly_status fly_mask_compile_file(const char *path, const fly_compile_opt
 
 typedef enum fly_combine { FLY_AND, FLY_OR, FLY_NOT } fly_combine;
 
-/* The mask `left and right`, `left or right`, or `not left` (right is then NULL). Parameters and buffers of both remain; a
- * name that both have becomes NAME.left and NAME.right. The 65,536 rounds of loops (flymask/mask.h) count for each part alone:
- * one that runs out of them is false, the rest is as ever. What comes out combines again. [compiler] */
+/* The mask `left and right`, `left or right`, or `not left` (right is then NULL). Parameters and buffers of both
+ * remain; a name that both have becomes NAME.left and NAME.right. The 65,536 rounds of loops (flymask/mask.h) count for
+ * each part alone: one that runs out of them is false, the rest is as ever. What comes out combines again. [compiler] */
 FLY_API fly_status fly_mask_combine(fly_combine how, const fly_mask *left, const fly_mask *right,
                                     const fly_compile_options *options, fly_mask **out, fly_error *error);
 
@@ -171,7 +180,7 @@ typedef struct fly_mask_info {
 
 FLY_API const fly_mask_info *fly_mask_get_info(const fly_mask *mask);
 
-/* ---- 4. Bind parameters and buffers --------------------------------------------------------------------------------- */
+/* ---- 4. Bind parameters and buffers; score modifiers -------------------------------------------------------- */
 
 /* A mask with a value for every parameter (the default where none is given) and a buffer for every declaration. It retains
  * the mask and the buffers, and copies the args: the caller may release or change all of them. */
@@ -182,13 +191,13 @@ FLY_API fly_status fly_mask_bind(fly_mask *mask, const fly_arg *args, int count,
 FLY_API fly_bound *fly_bound_retain(fly_bound *bound);
 FLY_API void fly_bound_release(fly_bound **bound);
 
-/* Score modifiers: what flymask/score.h describes, s' = score(s, b, h, q, kv) for each pair before the softmax, with the
- * derivative that the backward pass needs. They are compiled, cached, bound and described as masks are, from sources of their own; a kernel
- * joins one with a mask (fly_kernel_desc), and a call binds both. */
+/* Score modifiers: what flymask/score.h describes, s' = score(s, b, h, q, kv) for each pair before the softmax, with
+ * the derivative that the backward pass needs. They are compiled, cached, bound and described as masks are, from
+ * sources of their own; a kernel joins one with a mask (fly_kernel_desc), and a call binds both. */
 typedef struct fly_score fly_score;
 
-FLY_API fly_status fly_score_compile(const char *source, const char *name, const fly_compile_options *options, fly_score **out,
-                                     fly_error *error); /* [compiler] */
+FLY_API fly_status fly_score_compile(const char *source, const char *name, const fly_compile_options *options,
+                                     fly_score **out, fly_error *error); /* [compiler] */
 FLY_API fly_status fly_score_compile_file(const char *path, const fly_compile_options *options, fly_score **out,
                                           fly_error *error); /* [compiler] */
 FLY_API fly_score *fly_score_retain(fly_score *score);
@@ -212,8 +221,8 @@ typedef struct fly_row_map {
  * flash-attention's bottom-right alignment. len_q and len_kv are the call's lengths and may differ from the tensors' when
  * there are row maps (a paged cache, a selection of rows).
  *
- * Ragged batches: cu_seqlens_q and cu_seqlens_kv (both or neither), int32 [batch + 1], ascending from 0: entry b has the rows
- * cu[b] .. cu[b + 1] - 1 of packed tensors whose own batch dimension is 1. len_q and len_kv are then ignored. */
+ * Ragged batches: cu_seqlens_q and cu_seqlens_kv (both or neither), int32 [batch + 1], ascending from 0: entry b has
+ * the rows cu[b] .. cu[b + 1] - 1 of packed tensors whose own batch dimension is 1. len_q and len_kv are then ignored. */
 typedef struct fly_geometry {
   size_t size;
   int64_t batch, heads; /* heads: query heads */
@@ -233,12 +242,12 @@ typedef void (*fly_parallel_for)(void *user, int64_t count, void (*body)(void *c
 
 typedef enum fly_finding_kind {
   FLY_FINDING_BLIND_ROWS,       /* query rows that see no key: low to high are the first of them */
-  FLY_FINDING_ALWAYS_TRUE,      /* a condition on q or kv that never decides anything; for lengths up to three times the call's, */
-  FLY_FINDING_ALWAYS_FALSE,     /* and offsets of either sign */
+  FLY_FINDING_ALWAYS_TRUE,      /* a condition on q or kv that never decides anything; */
+  FLY_FINDING_ALWAYS_FALSE,     /* for lengths up to three times the call's, and offsets of either sign */
   FLY_FINDING_INDEX,            /* an index outside its buffer or array: it runs from low to high */
   FLY_FINDING_OVERFLOW,         /* of signed arithmetic */
   FLY_FINDING_DIVISION_BY_ZERO, /* / or % */
-  FLY_FINDING_NEGATIVE_OPERAND, /* / or % of a negative number with a result that is not Python's: C truncates, Python floors */
+  FLY_FINDING_NEGATIVE_OPERAND, /* / or % with a result that is not Python's: C truncates, Python floors */
   FLY_FINDING_SHIFT,            /* a count below 0, or of the width and more */
   FLY_FINDING_READS_NOTHING     /* neither q nor kv; a mask that reads nothing at all is a constant, and not reported */
 } fly_finding_kind;
@@ -256,22 +265,24 @@ typedef struct fly_findings {
   fly_finding *finding;
 } fly_findings;
 
-/* Compiles the source as fly_mask_compile does, binds the args, and looks for each of the above over all pairs of the geometry:
- * exactly, so that there are no false alarms; what takes longer than 2 s to decide, or a minute together, is left out. At most 64
- * (b, h) are looked at, and the map is built.
- * The findings are the caller's, to be freed with fly_findings_free. All errors of compiling, binding and mapping. [compiler] */
-FLY_API fly_status fly_mask_check(const char *source, const char *name, const fly_compile_options *options, const fly_arg *args,
-                                  int count, const fly_geometry *geometry, fly_findings *out, fly_error *error);
-FLY_API void fly_findings_free(fly_findings *findings);
+/* Compiles the source as fly_mask_compile does, binds the args, and looks for each of the above over all pairs of the
+ * geometry: exactly, so that there are no false alarms; what takes longer than 2 s to decide, or a minute together, is
+ * left out. At most 64 (b, h) are looked at, and the map is built. The findings are the caller's, to be freed with
+ * fly_findings_free. All errors of compiling, binding and mapping. [compiler] */
+FLY_API fly_status fly_mask_check(const char *source, const char *name, const fly_compile_options *options,
+                                  const fly_arg *args, int count, const fly_geometry *geometry, fly_findings *out,
+                                  fly_error *error);
+FLY_API void fly_findings_free(fly_findings *findings); /* [compiler] */
 /* "blind-rows", "overflow", ...: the names of the kinds in lower case, with hyphens. Never NULL. [compiler] */
 FLY_API const char *fly_finding_name(fly_finding_kind kind);
 
 /* ---- 6. Block maps -------------------------------------------------------------------------------------------------- */
 
-/* For every (b, h) and tile of queries, the tiles of keys that are full (every pair visible) or partial; the rest are empty.
- * Where the mask does not read b or h, that dimension is 1. A map records what it was built for; an attention call with other
- * lengths, parameters, buffers, row maps or offset refuses it. A map retains its fly_bound and copies what it needs of the
- * geometry; an attention call reads the row maps and cu_seqlens of its own geometry, which the caller keeps until it returns. */
+/* For every (b, h) and tile of queries, the tiles of keys that are full (every pair visible) or partial; the rest are
+ * empty. Where the mask does not read b or h, that dimension is 1. A map records what it was built for; an attention
+ * call with other lengths, parameters, buffers, row maps or offset refuses it. A map retains its fly_bound and copies
+ * what it needs of the geometry; an attention call reads the row maps and cu_seqlens of its own geometry, which the
+ * caller keeps until it returns. */
 typedef struct fly_map fly_map;
 
 typedef struct fly_map_options {
@@ -283,8 +294,8 @@ typedef struct fly_map_options {
   void *parallel_user;
 } fly_map_options;
 
-FLY_API fly_status fly_map_build(fly_bound *bound, const fly_geometry *geometry, const fly_map_options *options, fly_map **out,
-                                 fly_error *error);
+FLY_API fly_status fly_map_build(fly_bound *bound, const fly_geometry *geometry, const fly_map_options *options,
+                                 fly_map **out, fly_error *error);
 FLY_API fly_map *fly_map_retain(fly_map *map);
 FLY_API void fly_map_release(fly_map **map);
 
@@ -336,38 +347,41 @@ FLY_API void fly_map_lists_free(fly_map_lists *lists);
 /* The pairs that the call sees: the sum over batch and query heads. Settles partial tiles with the compiled mask. */
 FLY_API fly_status fly_map_visible_pairs(const fly_map *map, int64_t *pairs, fly_error *error);
 
-/* One pair (b, h, q row, kv row) by the compiled mask: 1 visible, 0 not; -1 outside the map's geometry, and where nothing decides
- * it (a map from arrays). Slow: for tests and pictures. */
+/* One pair (b, h, q row, kv row) by the compiled mask: 1 visible, 0 not; -1 outside the map's geometry, and where
+ * nothing decides it (a map from arrays). Slow: for tests and pictures. */
 FLY_API int fly_map_visible(const fly_map *map, int64_t b, int64_t h, int64_t q_row, int64_t kv_row);
 
 /* ---- operations on maps. What comes out is a map of its own, and uses the threads of its (left) map.
  *
- * What a map says of a pair: visible where its tile is full, hidden where it is empty; in a partial tile its mask, bitmap or
- * the maps it was made of decide. A map that comes from arrays says nothing of these pairs until a mask is bound to it: it can
- * be looked at and operated on, and then what nobody can decide stays partial. An attention call takes maps of fly_map_build
- * and fly_map_bind, and what fly_map_crop and fly_map_slice make of these. */
+ * What a map says of a pair: visible where its tile is full, hidden where it is empty; in a partial tile its mask,
+ * bitmap or the maps it was made of decide. A map that comes from arrays says nothing of these pairs until a mask is
+ * bound to it: it can be looked at and operated on, and then what nobody can decide stays partial. An attention call
+ * takes maps of fly_map_build and fly_map_bind, and what fly_map_crop and fly_map_slice make of these. */
 
-/* `left and right`, `left or right`, or `not left` (right is then NULL), for two maps of the same geometry and tiles: anything
- * else is an error. Exact where both are: where two partial tiles meet, both are asked for the pairs. For an attention call,
- * bind the mask that fly_mask_combine makes in the same way. */
-FLY_API fly_status fly_map_combine(fly_combine how, const fly_map *left, const fly_map *right, fly_map **out, fly_error *error);
+/* `left and right`, `left or right`, or `not left` (right is then NULL), for two maps of the same geometry and tiles:
+ * anything else is an error. Exact where both are: where two partial tiles meet, both are asked for the pairs. For an
+ * attention call, bind the mask that fly_mask_combine makes in the same way. */
+FLY_API fly_status fly_map_combine(fly_combine how, const fly_map *left, const fly_map *right, fly_map **out,
+                                   fly_error *error);
 
-/* The same tiles, and a mask that decides the pairs of partial ones. Where the map knows these pairs, the mask must agree: the
- * first pair that differs is an error. Where it does not (a map from arrays), the mask is believed. Attention calls never ask
- * about full and empty tiles: those of the map hold, so that arrays may also select among the tiles that a mask sees. */
+/* The same tiles, and a mask that decides the pairs of partial ones. Where the map knows these pairs, the mask must
+ * agree: the first pair that differs is an error. Where it does not (a map from arrays), the mask is believed.
+ * Attention calls never ask about full and empty tiles: those of the map hold, so that arrays may also select among the
+ * tiles that a mask sees. */
 FLY_API fly_status fly_map_bind(const fly_map *map, fly_bound *bound, fly_map **out, fly_error *error);
 
-/* The first len_q queries and len_kv keys of every (b, h): tiles that are cut are settled again, so that the result equals the
- * map that fly_map_build would give. Lengths beyond the map's are an error; ragged batches are FLY_ERROR_UNSUPPORTED. */
+/* The first len_q queries and len_kv keys of every (b, h): tiles that are cut are settled again, so that the result
+ * equals the map that fly_map_build would give. Lengths beyond the map's are an error; ragged batches are
+ * FLY_ERROR_UNSUPPORTED. */
 FLY_API fly_status fly_map_crop(const fly_map *map, int64_t len_q, int64_t len_kv, fly_map **out, fly_error *error);
 
-/* `count` query rows from row `first` on, any of them: the map of a call with the map's q_offset + first, and query row maps that
- * start with row `first`. As for fly_map_crop. */
+/* `count` query rows from row `first` on, any of them: the map of a call with the map's q_offset + first, and query row
+ * maps that start with row `first`. As for fly_map_crop. */
 FLY_API fly_status fly_map_slice(const fly_map *map, int64_t first, int64_t count, fly_map **out, fly_error *error);
 
 /* A map as the arrays of FlexAttention's BlockMask: in FLY_BY_QUERY kv_num_blocks, kv_indices, full_kv_num_blocks and
- * full_kv_indices; in FLY_BY_KEY those that are named q_ for kv_. Row-major. Of index[b, h, row], the first num[b, h, row] are the
- * partial tiles of the row; behind them stand the other columns. */
+ * full_kv_indices; in FLY_BY_KEY those that are named q_ for kv_. Row-major. Of index[b, h, row], the first num[b, h,
+ * row] are the partial tiles of the row; behind them stand the other columns. */
 typedef struct fly_map_arrays {
   size_t size;
   int64_t batch, heads, rows, columns;
@@ -387,25 +401,25 @@ FLY_API void fly_map_arrays_free(fly_map_arrays *arrays);
 FLY_API fly_status fly_map_from_arrays(const fly_map_arrays *arrays, const fly_geometry *geometry,
                                        const fly_map_options *options, fly_map **out, fly_error *error);
 
-/* From a byte for each pair, not 0 where it is visible: a FLY_BOOL or FLY_U8 buffer [Q, KV] or [B, H, Q, KV], B and H each 1 or
- * the geometry's, of any lengths, by rows of the call. geometry NULL: the buffer's shape. The map retains the buffer, which
- * decides the pairs; for attention calls bind masks/bitmask.c, or any other mask that sees these pairs. */
+/* From a byte for each pair, not 0 where it is visible: a FLY_BOOL or FLY_U8 buffer [Q, KV] or [B, H, Q, KV], B and H
+ * each 1 or the geometry's, of any lengths, by rows of the call. geometry NULL: the buffer's shape. The map retains the
+ * buffer, which decides the pairs; for attention calls bind masks/bitmask.c, or any other mask that sees these pairs. */
 FLY_API fly_status fly_map_from_bitmap(fly_buffer *pairs, const fly_geometry *geometry, const fly_map_options *options,
                                        fly_map **out, fly_error *error);
 
-/* Whether two maps have the same tiles of the same kinds: batch, heads, lengths, tile sizes and every row; not what decides the
- * partial ones. False for NULL. */
+/* Whether two maps have the same tiles of the same kinds: batch, heads, lengths, tile sizes and every row; not what
+ * decides the partial ones. False for NULL. */
 FLY_API bool fly_map_equal(const fly_map *a, const fly_map *b);
 
-/* The tiles of (b, h) as lines of characters: '#' full, '+' partial, '.' empty. Where there are more rows or columns of tiles than
- * `columns` (0: 64), a character stands for a square of tiles, and '+' also for a mixture. *text is the caller's, to be freed
- * with free(). */
+/* The tiles of (b, h) as lines of characters: '#' full, '+' partial, '.' empty. Where there are more rows or columns of
+ * tiles than `columns` (0: 64), a character stands for a square of tiles, and '+' also for a mixture. *text is the
+ * caller's, to be freed with free(). */
 FLY_API fly_status fly_map_text(const fly_map *map, int64_t b, int64_t h, int columns, char **text, fly_error *error);
 
 /* ---- 7. Kernels ----------------------------------------------------------------------------------------------------- */
 
-/* Code for one mask, score modifier, element type and head dimension on one target. Lengths, batch, heads, strides, scale and
- * parameters are arguments of a call: a new value never compiles again. A kernel retains its mask and its
+/* Code for one mask, score modifier, element type and head dimension on one target. Lengths, batch, heads, strides,
+ * scale and parameters are arguments of a call: a new value never compiles again. A kernel retains its mask and its
  * modifier; desc is copied. */
 typedef struct fly_kernel fly_kernel;
 
@@ -415,7 +429,7 @@ typedef struct fly_kernel_desc {
   int head_dim;       /* D, 1 to 512; GPUs: to 256 */
   int value_dim;      /* DV, 1 to 512; 0: head_dim; GPUs: to 256 */
   const char *target; /* as in fly_compile_options, or an NVIDIA GPU's (section 15); default: the mask's */
-  fly_score *score;   /* NULL: scores are as they are */
+  fly_score *score;   /* NULL: scores are as they are. Not on GPUs yet */
 } fly_kernel_desc;
 
 FLY_API fly_status fly_kernel_create(fly_mask *mask, const fly_kernel_desc *desc, fly_kernel **out, fly_error *error);
@@ -436,18 +450,20 @@ typedef struct fly_tensor {
 /* A tensor in row-major order without gaps. */
 FLY_API fly_tensor fly_tensor_dense(void *data, fly_type type, int64_t batch, int64_t heads, int64_t seq, int64_t dim);
 
-/* out = softmax(S, over the keys that the mask lets a query see) V, where S = scale Q K^T, or score(scale Q K^T) with a modifier.
+/* out = softmax(S, over the keys that the mask lets a query see) V, where S = scale Q K^T, or score(scale Q K^T) with a
+ * modifier.
  *
- * Query head h reads key/value head h / (heads of q / heads of k), which must divide. A query that sees no key gets output 0
- * and LSE -inf. Rows of out and lse that no row of the call maps to keep their value. The result does not depend on the
- * number of threads. The numerics of a row depend only on that row, its keys and the map's tiles, and on which of two ways
- * the call takes: where the longest entry has 512 keys or more and its queries, times the query heads of a key/value head, are
- * 16 or less, as when a model writes one token after the other, the keys are split into ranges of 2048, each read once for all
- * query heads, and the ranges' results merged by LSE (not with a score modifier or a sink).
+ * Query head h reads key/value head h / (heads of q / heads of k), which must divide. A query that sees no key gets
+ * output 0 and LSE -inf. Rows of out and lse that no row of the call maps to keep their value. The result does not
+ * depend on the number of threads. The numerics of a row depend only on that row, its keys and the map's tiles, and on
+ * which of two ways the call takes: where the longest entry has 512 keys or more and its queries, times the query heads
+ * of a key/value head, are 16 or less, as when a model writes one token after the other, the keys are split into ranges
+ * of 2048, each read once for all query heads, and the ranges' results merged by LSE (not with a score modifier or a
+ * sink).
  *
- * A sink is a logit z[h] for each query head that takes part in the softmax's denominator alone (as learned by gpt-oss): out =
- * sum_j exp(S_j) V_j / (exp(z) + sum_j exp(S_j)), LSE = log(exp(z) + sum_j exp(S_j)); a query that sees no key then gets output 0
- * and LSE z. -infinity is no sink. */
+ * A sink is a logit z[h] for each query head that takes part in the softmax's denominator alone (as learned by
+ * gpt-oss): out = sum_j exp(S_j) V_j / (exp(z) + sum_j exp(S_j)), LSE = log(exp(z) + sum_j exp(S_j)); a query that sees
+ * no key then gets output 0 and LSE z. -infinity is no sink. */
 typedef struct fly_attention {
   size_t size;
   const fly_kernel *kernel;
@@ -455,7 +471,7 @@ typedef struct fly_attention {
   const fly_map *map;    /* NULL: built for this call */
   fly_geometry geometry; /* batch, heads and lengths may be 0: taken from the tensors */
   fly_tensor q, k, v;
-  fly_tensor out;        /* of the kernel's type, or f32 (forward only): partial outputs then lose nothing before they merge */
+  fly_tensor out;        /* of the kernel's type, or f32 (forward only): partial outputs lose nothing before they merge */
   fly_tensor lse;        /* optional (data NULL): f32 [batch, heads, sequence, 1], natural logarithm */
   fly_row_map out_rows;  /* where output and LSE rows go; NULL: q_rows. No row twice within one (batch, head) */
   float scale;           /* 0: 1 / sqrt(head_dim) */
@@ -470,8 +486,8 @@ typedef struct fly_attention {
   fly_tensor d_q, d_k, d_v; /* as q, k, v; data NULL: not wanted */
   bool add_gradients;       /* add to what d_q, d_k, d_v and d_sink hold, in their type, instead of overwriting it */
   fly_bound *score;         /* of the kernel's score modifier, both directions; NULL where it has none */
-  fly_tensor sink;          /* optional, both directions: f32 [1, heads, 1, 1]; not in fly_selection_... */
-  fly_tensor d_sink;        /* fly_attention_backward: its gradient, shaped as sink; data NULL: not wanted. Not in gated calls */
+  fly_tensor sink;          /* optional, both directions: f32 [1, heads, 1, 1]; not in fly_selection_..., not on GPUs yet */
+  fly_tensor d_sink;        /* fly_attention_backward: its gradient, as sink; data NULL: not wanted. Not in gated calls */
   struct fly_cuda *cuda;    /* kernels for NVIDIA GPUs only, and then needed: section 15 */
   void *stream;             /* CUstream; NULL: the context's default stream */
 } fly_attention;
@@ -491,8 +507,8 @@ FLY_API fly_status fly_attention_workspace(const fly_attention *call, size_t *by
  * with LSE -inf contributes nothing. The result does not depend on the number of threads. */
 FLY_API fly_status fly_attention_backward(const fly_attention *call, fly_error *error);
 
-/* As fly_attention_workspace. At most, with n = len_q + len_kv in whole blocks of 64, for each query head of each batch entry:
- * about 4 n (2 head_dim + value_dim) bytes; runtime/backward.c has the formula. */
+/* As fly_attention_workspace. At most, with n = len_q + len_kv in whole blocks of 64, for each query head of each batch
+ * entry: about 4 n (2 head_dim + value_dim) bytes; runtime/backward.c has the formula. */
 FLY_API fly_status fly_attention_backward_workspace(const fly_attention *call, size_t *bytes, fly_error *error);
 
 /* ---- 9. Permutations ------------------------------------------------------------------------------------------------ */
@@ -511,10 +527,10 @@ FLY_API fly_status fly_permutation_check(int64_t n, const int32_t *rows, fly_err
 /* A kernel as plain bytes: version, target, code, mask program, declarations, shapes. They can be kept, shipped and loaded
  * where there is no compiler. The bytes stay the kernel's. */
 FLY_API fly_status fly_kernel_image(const fly_kernel *kernel, const void **bytes, size_t *size, fly_error *error);
-/* Checks everything before anything is trusted: what is damaged, foreign, of another version or build, or for a machine other
- * than this one is FLY_ERROR_IMAGE. But the machine code in an image is not verified: it runs in this process with all its
- * rights, and a checksum that fits proves nothing about who wrote it. Load images only from where you would load a shared
- * library. */
+/* Checks everything before anything is trusted: what is damaged, foreign, of another version or build, or for a machine
+ * other than this one is FLY_ERROR_IMAGE. But the machine code in an image is not verified: it runs in this process
+ * with all its rights, and a checksum that fits proves nothing about who wrote it. Load images only from where you
+ * would load a shared library. */
 FLY_API fly_status fly_kernel_load(const void *bytes, size_t size, fly_kernel **out, fly_error *error);
 
 /* What the compiler made on the way, as text: FLY_EMIT_LL after optimisation, FLY_EMIT_ASM. *text is the caller's, to be
@@ -530,7 +546,8 @@ FLY_API fly_status fly_kernel_emit(const fly_kernel *kernel, bool backward, fly_
 
 /* The targets this machine runs, best first, NULL-terminated: "x86-64-v4-bf16" (x86-64-v4 with AVX512-BF16: bf16 tensors are
  * multiplied as they are, and P rounded to bf16: beside f32's errors, an output is off by at most 2^-8 sum P |V|, dV by
- * 2^-8 sum P |dO|, dQ and dK by 2^-8 sum |dS| |K| and |Q|; subnormal numbers are zeros), "x86-64-v4", "x86-64-v3", "x86-64". */
+ * 2^-8 sum P |dO|, dQ and dK by 2^-8 sum |dS| |K| and |Q|; subnormal numbers are zeros), "x86-64-v4", "x86-64-v3",
+ * "x86-64". */
 FLY_API const char *const *fly_cpu_targets(void);
 
 /* ---- 11. Merging partial attentions --------------------------------------------------------------------------------- */
@@ -559,14 +576,14 @@ typedef struct fly_merge_call {
  *
  *     lse = log sum_i exp(lse_i)      out = sum_i exp(lse_i - lse) out_i
  *
- * in double precision, rounded once. A partial row whose LSE is -inf contributes nothing, whatever its output holds; where all
- * are empty, out is 0 and lse -inf. out and lse may be the very tensors of one partial without a row map: merged in place. The
- * result does not depend on the number of threads. */
+ * in double precision, rounded once. A partial row whose LSE is -inf contributes nothing, whatever its output holds;
+ * where all are empty, out is 0 and lse -inf. out and lse may be the very tensors of one partial without a row map:
+ * merged in place. The result does not depend on the number of threads. */
 FLY_API fly_status fly_merge(const fly_merge_call *call, fly_error *error);
 
-/* The gradients with respect to each partial output and LSE, from d_out, d_lse and the partials as fly_merge read them (out and
- * lse of the call are not used). Rows of a partial that the merged output does not read keep their gradients; empty ones get 0.
- * No two rows may read the same row of a partial. */
+/* The gradients with respect to each partial output and LSE, from d_out, d_lse and the partials as fly_merge read them
+ * (out and lse of the call are not used). Rows of a partial that the merged output does not read keep their gradients;
+ * empty ones get 0. No two rows may read the same row of a partial. */
 FLY_API fly_status fly_merge_backward(const fly_merge_call *call, fly_error *error);
 
 /* ---- 12. Stochastic attention --------------------------------------------------------------------------------------- */
@@ -588,10 +605,10 @@ typedef struct fly_sa_desc {
   int64_t batch, heads;      /* heads: query heads */
   int64_t length;            /* tokens */
   const int32_t *cu_seqlens; /* packed documents, as in fly_geometry: each is permuted within itself; length is ignored */
-  uint64_t seed;             /* sample b of (layer, step, head) is fly_permutation(length, seed, layer, step, head), where */
-  uint32_t layer, step;      /* head is 0 unless per_head, and seed + b * 0x9E3779B97F4A7C15 takes seed's place if per_sample */
+  uint64_t seed;             /* sample b of (layer, step, head) is fly_permutation(length, seed, layer, step, head), */
+  uint32_t layer, step;      /* where head is 0 unless per_head, and seed + b * 0x9E3779B97F4A7C15 is seed if per_sample */
   bool per_head, per_sample;
-  fly_row_map rows;          /* a permutation of the caller's instead; copied. With cu_seqlens, of each document's own rows */
+  fly_row_map rows;          /* a permutation of the caller's instead; copied. With cu_seqlens, of a document's own rows */
   int threads;               /* as in fly_attention */
   fly_parallel_for parallel_for;
   void *parallel_user;
@@ -644,20 +661,20 @@ typedef struct fly_gated_call {
   void *parallel_user;
 } fly_gated_call;
 
-/* Gate tensors are f32, f16 or bf16, strides as everywhere. Rows that a part's row map does not name count as 0 in the sum, and
- * must be 0 in what the backward pass reads. Memory beyond the tensors: one output for each part but the last whose own is not
- * given, and logits of 4 bytes where they are projected. */
+/* Gate tensors are f32, f16 or bf16, strides as everywhere. Rows that a part's row map does not name count as 0 in the
+ * sum, and must be 0 in what the backward pass reads. Memory beyond the tensors: one output for each part but the last
+ * whose own is not given, and logits of 4 bytes where they are projected. */
 FLY_API fly_status fly_gated_forward(const fly_gated_call *call, fly_error *error);
 
-/* The gradients of out with respect to q, k, v, x and all gates, from d_out and each part's own out and lse. The result does not
- * depend on the number of threads. */
+/* The gradients of out with respect to q, k, v, x and all gates, from d_out and each part's own out and lse. The result
+ * does not depend on the number of threads. */
 FLY_API fly_status fly_gated_backward(const fly_gated_call *call, fly_error *error);
 
 /* ---- 14. Selected blocks: MoBA and others --------------------------------------------------------------------------- */
 
-/* Which blocks of keys each query of each head sees. Queries are grouped by what they see: one attention call over rows that
- * repeat a query for every tile of keys it sees something of, whose partial outputs then merge by LSE. So the work is that of
- * the selected pairs, however irregular they are. */
+/* Which blocks of keys each query of each head sees. Queries are grouped by what they see: one attention call over rows
+ * that repeat a query for every tile of keys it sees something of, whose partial outputs then merge by LSE. So the work
+ * is that of the selected pairs, however irregular they are. */
 typedef struct fly_selection fly_selection;
 
 typedef struct fly_selection_desc {
@@ -674,17 +691,19 @@ typedef struct fly_selection_desc {
   int threads;               /* as in fly_attention */
   fly_parallel_for parallel_for;
   void *parallel_user;
-  const int32_t *cu_seqlens; /* packed documents, as in fly_geometry: batch is their number, rows of lists and bitmap run over */
-                             /* all, blocks are counted from the document's own first key; lengths are ignored, q_offset is 0 */
+  const int32_t *cu_seqlens; /* packed documents, as in fly_geometry: batch is their number, rows of lists and bitmap */
+                             /* run over all, blocks are counted from the document's own first key; lengths are */
+                             /* ignored, q_offset is 0 */
 } fly_selection_desc;
 
-/* mask: masks/selected_tiles.c. Its parameters size and count, where baked, must be block and 1 (blocks below 64 keys: 64 / block
- * rounded up). */
-FLY_API fly_status fly_selection_create(fly_mask *mask, const fly_selection_desc *desc, fly_selection **out, fly_error *error);
+/* mask: masks/selected_tiles.c. Its parameters size and count, where baked, must be block and 1 (blocks below 64 keys:
+ * 64 / block rounded up). */
+FLY_API fly_status fly_selection_create(fly_mask *mask, const fly_selection_desc *desc, fly_selection **out,
+                                        fly_error *error);
 
-/* MoBA (arXiv 2502.13189): each query sees its own block, causally, and the top - 1 earlier whole blocks whose mean key has the
- * largest product with it, in f32 on q and k as they are; of equal ones the earlier block, and NaN is the least. A query that
- * has fewer earlier blocks sees them all. No gradient flows through the choice. */
+/* MoBA (arXiv 2502.13189): each query sees its own block, causally, and the top - 1 earlier whole blocks whose mean key
+ * has the largest product with it, in f32 on q and k as they are; of equal ones the earlier block, and NaN is the
+ * least. A query that has fewer earlier blocks sees them all. No gradient flows through the choice. */
 typedef struct fly_moba_desc {
   size_t size;
   int block, top;            /* block size B and k, the own block included */
@@ -702,10 +721,10 @@ FLY_API fly_status fly_moba_select(fly_mask *mask, const fly_moba_desc *desc, fl
 FLY_API fly_selection *fly_selection_retain(fly_selection *selection);
 FLY_API void fly_selection_release(fly_selection **selection);
 
-/* The attention that sees what was selected: kernel (of the selection's mask, without a score modifier: it would meet rows of
- * the grouped call), tensors, scale, workspace and threads of the call;
- * its bound, map, geometry and out_rows are not used. A query without any key gets output 0 and LSE -inf. The backward pass reads
- * out and lse, as fly_attention_backward does. */
+/* The attention that sees what was selected: kernel (of the selection's mask, without a score modifier: it would meet
+ * rows of the grouped call), tensors, scale, workspace and threads of the call; its bound, map, geometry and out_rows
+ * are not used. A query without any key gets output 0 and LSE -inf. The backward pass reads out and lse, as
+ * fly_attention_backward does. */
 FLY_API fly_status fly_selection_forward(const fly_selection *selection, const fly_attention *call, fly_error *error);
 FLY_API fly_status fly_selection_backward(const fly_selection *selection, const fly_attention *call, fly_error *error);
 
@@ -724,19 +743,19 @@ typedef struct fly_selection_info {
 } fly_selection_info;
 
 FLY_API void fly_selection_get_info(const fly_selection *selection, fly_selection_info *info);
-/* bitmap[batch, heads, len_q, key blocks]: 1 where a query's block is selected, else 0; what masks/moba.c captures. With packed
- * documents the key blocks are those of the longest one, each query's counted in its own document. */
+/* bitmap[batch, heads, len_q, key blocks]: 1 where a query's block is selected, else 0; what masks/moba.c captures.
+ * With packed documents the key blocks are those of the longest one, each query's counted in its own document. */
 FLY_API void fly_selection_get_bitmap(const fly_selection *selection, uint8_t *bitmap);
 
 /* ---- 15. NVIDIA GPUs ------------------------------------------------------------------------------------------------ */
 
-/* A kernel whose target is a GPU's ("sm_80", or "cuda" for any from sm_80 on) is called as every other: fly_attention_forward
- * and fly_attention_backward, with `cuda` and `stream` of the call set. Tensor data, lse and workspace are then pointers to
- * memory of the device; masks, buffers, maps, geometry, row maps and cu_seqlens stay what they are on the host. A call checks,
- * launches on the stream and returns: results are there when the stream gets there, and tensors must live until then. A workspace
- * that is not given is taken from the driver's pool in the order of the stream: for backward calls that repeat, keep one.
- * threads and parallel_for concern the block map alone. Row maps and cu_seqlens are checked on the host, in each call row by
- * row; those of a fly_sa once.
+/* A kernel whose target is a GPU's ("sm_80", or "cuda" for any from sm_80 on) is called as every other:
+ * fly_attention_forward and fly_attention_backward, with `cuda` and `stream` of the call set. Tensor data, lse and
+ * workspace are then pointers to memory of the device; masks, buffers, maps, geometry, row maps and cu_seqlens stay
+ * what they are on the host. A call checks, launches on the stream and returns: results are there when the stream gets
+ * there, and tensors must live until then. A workspace that is not given is taken from the driver's pool in the order
+ * of the stream: for backward calls that repeat, keep one. threads and parallel_for concern the block map alone. Row
+ * maps and cu_seqlens are checked on the host, in each call row by row; those of a fly_sa once.
  *
  * libcuda.so.1 is looked for when a fly_cuda is created, and not before: without it everything else works as ever. */
 
@@ -746,8 +765,8 @@ FLY_API void fly_selection_get_bitmap(const fly_selection *selection, uint8_t *b
  * the driver's cuMemFree, which waits for the device. A call without a map builds one on the host and copies it, each time.
  *
  * Objects and fly_cuda may be released in any order and by any thread. The context has to outlive the last reference: a
- * primary context (that of PyTorch and of the CUDA runtime) is retained, so that it does; one made by cuCtxCreate must not be
- * destroyed before. It need not be current where calls are made: each makes it so for its own duration. */
+ * primary context (that of PyTorch and of the CUDA runtime) is retained, so that it does; one made by cuCtxCreate must
+ * not be destroyed before. It need not be current where calls are made: each makes it so for its own duration. */
 typedef struct fly_cuda fly_cuda;
 
 typedef struct fly_cuda_desc {
