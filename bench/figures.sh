@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the README's tables of figures on this machine: kernels against the peak measured in the same run, decoding, maps,
-# compilation, score modifiers.
+# Prints the README's tables of figures on this machine: kernels against the peak measured in the same run, decoding,
+# compilation, score modifiers; of maps what the command measures (the README's table is that of bench_maps).
 # Usage: bench/figures.sh [kernels|decode|maps|compile|scores|linear]...   (default: all but linear; about 6 minutes on one core)
 # linear takes 2 minutes and 4 GiB, and leaves its chart in docs/linear.png.
 set -eu
