@@ -26,7 +26,7 @@ fly_status flyi_frontend(const char *source, const char *name, const fly_compile
 fly_status flyi_frontend_watched(const char *source, const char *name, const fly_compile_options *options, flyi_bytes *ir,
                                  fly_error *error);
 
-/* ---- verify (verify.h lists its files) --------------------------------------------------------------------------------- */
+/* ---- verify (verify.h lists its files) --------------------------------------------------------------------------- */
 
 typedef struct flyi_declarations {
   int parameter_count, buffer_count;
@@ -64,43 +64,46 @@ fly_status flyi_verify(LLVMContextRef context, flyi_section ir, const char *name
 fly_status flyi_verify_score(LLVMContextRef context, flyi_section ir, const char *name, LLVMModuleRef *out,
                              flyi_declarations *declarations, fly_error *error);
 
-/* ---- analyze (analyze.c, analyze_load.c, order.c) ------------------------------------------------------------------------ */
+/* ---- analyze (analyze.c, analyze_load.c, order.c) ---------------------------------------------------------------- */
 
-/* The symbolic module (which it optimises in place) as a mask program, and what it reads (FLYI_READS_...): the arguments that the
- * answer depends on, and the tokens and lengths that code made of the module may ask for. */
+/* The symbolic module (which it optimises in place) as a mask program, and what it reads (FLYI_READS_...): the
+ * arguments that the answer depends on, and the tokens and lengths that code made of the module may ask for. */
 fly_status flyi_analyze(LLVMModuleRef module, const flyi_declarations *declarations, flyi_bytes *program, uint32_t *reads,
                         fly_error *error);
 /* What a symbolic score modifier reads. */
 uint32_t flyi_score_reads(LLVMModuleRef module);
 
-/* ---- straighten (straighten.c) ----------------------------------------------------------------------------------------- */
+/* ---- straighten (straighten.c) ----------------------------------------------------------------------------------- */
 
-/* Moves what the arguments alone decide to the entry block of the symbolic mask or modifier, and turns branches into selects: a mask without
- * loops returns from its entry block. (What lies behind is then unreachable, and not deleted.) It holds no switch. */
+/* Moves what the arguments alone decide to the entry block of the symbolic mask or modifier, and turns branches into
+ * selects: a mask without loops returns from its entry block. (What lies behind is then unreachable, and not deleted.)
+ * It holds no switch. */
 fly_status flyi_straighten(LLVMValueRef mask, fly_error *error);
 /* About the cycles that an instruction takes, itself. -1: it reads or writes locals, or ends a block: it must stay. */
 int flyi_cost(LLVMValueRef instruction);
 
-/* ---- differentiate (differentiate.c, math_calls.c) ---------------------------------------------------------------------- */
+/* ---- differentiate (differentiate.c, math_calls.c) --------------------------------------------------------------- */
 
-/* In a module that holds the symbolic @score: puts float @score_slope(float s, i32 b, i32 h, i32 q, i32 kv, ptr slope) in its
- * place, which returns the same and stores its derivative by s. Needs no straightening, and no target: all backends can use it. */
+/* In a module that holds the symbolic @score: puts float @score_slope(float s, i32 b, i32 h, i32 q, i32 kv, ptr slope)
+ * in its place, which returns the same and stores its derivative by s. Needs no straightening, and no target: all
+ * backends can use it. */
 fly_status flyi_differentiate(LLVMModuleRef module, fly_error *error);
 
-/* ---- divide (divide.c, quotient.c) --------------------------------------------------------------------------------------- */
+/* ---- divide (divide.c, quotient.c) ------------------------------------------------------------------------------- */
 
-/* In a module that holds the symbolic mask and the mask_tile template: gives the template its fly_row, fly_column, fly_pair and
- * fly_row_repeats, and deletes @mask. Or @score_slope and the score_tile template, without fly_row_repeats. */
+/* In a module that holds the symbolic mask and the mask_tile template: gives the template its fly_row, fly_column,
+ * fly_pair and fly_row_repeats, and deletes @mask. Or @score_slope and the score_tile template, without
+ * fly_row_repeats. */
 fly_status flyi_divide(LLVMModuleRef module, fly_error *error);
 /* Then: divisions in fly_pair that become vectors (quotient.c). */
 void flyi_quotients(LLVMModuleRef module);
 
-/* ---- connect (connect.c) ----------------------------------------------------------------------------------------------- */
+/* ---- connect (connect.c) ----------------------------------------------------------------------------------------- */
 
 /* Loads of baked parameters become constants. */
 void flyi_bake(LLVMModuleRef module, const flyi_declarations *declarations);
-/* Where functions that a symbolic mask has become part of find flyi_mask_args: `offset` bytes behind what their first argument points
- * to. data_space: the address space of captured data. */
+/* Where functions that a symbolic mask has become part of find flyi_mask_args: `offset` bytes behind what their first
+ * argument points to. data_space: the address space of captured data. */
 typedef struct flyi_arguments {
   int64_t offset;
   unsigned data_space;
@@ -111,15 +114,16 @@ fly_status flyi_connect(LLVMModuleRef module, const flyi_declarations *declarati
 
 /* ---- specialize (specialize.c) ---------------------------------------------------------------------------------------- */
 
-/* Joins the symbolic module (consumed) with its template for `isa`: globals become loads from flyi_mask_args, baked parameters
- * constants; then O3. What is left exports FLYI_TILE_SYMBOL alone, or FLYI_SCORE_SYMBOL and FLYI_SLOPE_SYMBOL. */
+/* Joins the symbolic module (consumed) with its template for `isa`: globals become loads from flyi_mask_args, baked
+ * parameters constants; then O3. What is left exports FLYI_TILE_SYMBOL alone, or FLYI_SCORE_SYMBOL and
+ * FLYI_SLOPE_SYMBOL. */
 fly_status flyi_specialize(LLVMModuleRef module, const flyi_declarations *declarations, flyi_isa isa, LLVMModuleRef *out,
                            fly_error *error);
 
 /* LLVM's passes by their textual names. machine may be NULL. */
 fly_status flyi_passes(LLVMModuleRef module, const char *passes, LLVMTargetMachineRef machine, fly_error *error);
 
-/* ---- NVIDIA's devices (nvptx_plan.c, nvptx_mask.c, nvptx.c, nvptx_compile.c) ------------------------------------------------------------ */
+/* ---- NVIDIA's devices (nvptx_plan.c, nvptx_mask.c, nvptx.c, nvptx_compile.c) ------------------------------------- */
 
 /* A template, and the values of its constants. */
 typedef struct flyi_cuda_part {
@@ -141,7 +145,8 @@ typedef struct flyi_cuda_plan {
 /* slots: of the mask (launch.h). FLY_ERROR_UNSUPPORTED: no such kernels; says which there are. */
 fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direction, const char *target, int slots,
                                flyi_cuda_plan *plan, fly_error *error);
-/* The same for the backward direction, of a device with so many bytes of shared memory for a block (nvptx_plan_backward.c). */
+/* The same for the backward direction, of a device with so many bytes of shared memory for a block
+ * (nvptx_plan_backward.c). */
 void flyi_cuda_plan_backward(const fly_kernel_desc *desc, int shared_bytes, int argument_bytes, flyi_cuda_plan *plan);
 /* The PTX version that a target needs, times 10; 0: unknown. */
 int flyi_cuda_ptx_version(const char *target);
@@ -168,7 +173,7 @@ fly_status flyi_emit(LLVMModuleRef module, LLVMTargetMachineRef machine, bool as
 /* Links the object into the process by ORC. */
 fly_status flyi_jit_load(flyi_section object, flyi_code *out, fly_error *error);
 
-/* ---- compile (compile.c, combine.c) ------------------------------------------------------------------------------------ */
+/* ---- compile (compile.c, combine.c) ------------------------------------------------------------------------------ */
 
 /* What a compilation is asked for, checked. */
 typedef struct flyi_request {
@@ -180,8 +185,8 @@ typedef struct flyi_request {
   flyi_hash key;    /* in the cache */
 } flyi_request;
 
-/* Checks options (NULL: none) and completes the request: kind, name and base are the caller's. The key covers them, the options that
- * matter, and what compiles: the template, LLVM and clang, our build. */
+/* Checks options (NULL: none) and completes the request: kind, name and base are the caller's. The key covers them, the
+ * options that matter, and what compiles: the template, LLVM and clang, our build. */
 fly_status flyi_request_check(const fly_compile_options *options, flyi_request *request, fly_error *error);
 /* The mask from the cache; *out is NULL where there is none, or none that can be trusted. */
 void flyi_request_cached(const flyi_request *request, fly_mask **out);

@@ -32,7 +32,8 @@ typedef struct flyi_witness {
   int64_t b, h, q, kv;
 } flyi_witness;
 
-/* The first pair found for which the answer is yes. FLYI_FOUND_OPEN: too much to look at. FLYI_FOUND_ERROR: *error says why. */
+/* The first pair found for which the answer is yes. FLYI_FOUND_OPEN: too much to look at. FLYI_FOUND_ERROR: *error says
+ * why. */
 flyi_found flyi_ask(const flyi_subject *subject, const flyi_question *question, const fly_geometry *geometry,
                     flyi_witness *witness, fly_error *error);
 

@@ -38,8 +38,8 @@ void flyi_watch_free(flyi_watch *watch);
 fly_status flyi_verify_watched(LLVMContextRef context, flyi_section ir, const char *name, LLVMModuleRef *out,
                                flyi_declarations *declarations, flyi_watch *watch, fly_error *error);
 
-/* The steps of verification call these where v->watch is set: for each function of the source, before its guards; and for each
- * index of `count` elements (an i64) of an object, before it is clamped. */
+/* The steps of verification call these where v->watch is set: for each function of the source, before its guards; and
+ * for each index of `count` elements (an i64) of an object, before it is clamped. */
 fly_status flyi_watch_function(flyi_verifier *v, LLVMValueRef function);
 fly_status flyi_watch_index(flyi_verifier *v, LLVMValueRef at, const char *object, LLVMValueRef index,
                             LLVMValueRef count);

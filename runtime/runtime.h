@@ -1,7 +1,7 @@
 /* runtime.h: what the files of runtime/ share, in the order in which a call meets it. No LLVM here.
  *
  *   errors, memory, threads  |  buffers  |  images  |  code  |  masks, bound masks  |  mask programs  |  block maps
- *   |  CPU targets  |  kernels */
+ *   |  CPU targets  |  kernels  |  CUDA kernels */
 #ifndef FLYMASK_RUNTIME_H
 #define FLYMASK_RUNTIME_H
 
@@ -102,7 +102,8 @@ typedef struct flyi_parameter {
 
 typedef enum flyi_direction { FLYI_DIRECTION_FORWARD, FLYI_DIRECTION_BACKWARD, FLYI_DIRECTIONS } flyi_direction;
 
-/* A kernel of a PTX text. One role may have several: the first whose needs the call and the device meet is the one to launch. */
+/* A kernel of a PTX text. One role may have several: the first whose needs the call and the device meet is the one to
+ * launch. */
 typedef struct flyi_cuda_entry {
   const char *name;
   int32_t role;                /* flyi_cuda_role */
@@ -151,7 +152,8 @@ fly_status flyi_image_read(const void *bytes, size_t size, flyi_image *out, fly_
 void flyi_image_free(flyi_image *image);
 /* Whether both declare parameters and buffers of the same types in the same order: then the slots of one suit the other. */
 bool flyi_image_same_slots(const flyi_image *a, const flyi_image *b);
-/* Of the sources that decide what a compilation gives and how it is read (build_id.cmake): images of another build are refused. */
+/* Of the sources that decide what a compilation gives and how it is read (build_id.cmake): images of another build are
+ * refused. */
 extern const uint64_t flyi_build_id;
 
 /* ---- the cache (cache.c) --------------------------------------------------------------------------------------------- */
@@ -231,7 +233,7 @@ int64_t flyi_len_kv(const fly_geometry *g, int64_t b);
 fly_status flyi_mask_args_create(const fly_bound *bound, const fly_geometry *geometry, flyi_mask_args **out, fly_error *error);
 void flyi_mask_args_free(flyi_mask_args *args);
 
-/* ---- mask programs (program.c, decode.c, nodes.c, interval.c, pyramid.c) ----------------------------------------------- */
+/* ---- mask programs (program.c, decode.c, nodes.c, interval.c, pyramid.c) ----------------------------------------- */
 
 /* A program is the mask's control-flow graph in our own serialised form. The checker accepts exactly what the decoder can
  * decode without reading outside. */
@@ -247,8 +249,8 @@ typedef struct flyi_plane {
   fly_run *runs;
 } flyi_plane;
 
-/* Row maps that stay as they are while a map lives: those of a fly_sa. Calls that bring them with the map are not checked row by
- * row again. In each (batch, head) they name rows below `rows`, none twice. */
+/* Row maps that stay as they are while a map lives: those of a fly_sa. Calls that bring them with the map are not
+ * checked row by row again. In each (batch, head) they name rows below `rows`, none twice. */
 typedef struct flyi_known_rows {
   flyi_domain domain;
   int64_t rows;
@@ -299,7 +301,7 @@ flyi_isa flyi_isa_vectors(flyi_isa isa);      /* without bf16's own instructions
  * machine, or above $FLYMASK_ISA. */
 fly_status flyi_isa_parse(const char *target, flyi_isa *out, fly_error *error);
 
-/* ---- kernels (kernel.c, attention.c; templates/attn_fwd_cpu.c) -------------------------------------------------------- */
+/* ---- kernels (kernel.c, kernel_image.c) ------------------------------------------------------------------------------- */
 
 typedef struct flyi_cuda_code flyi_cuda_code;
 
@@ -315,7 +317,7 @@ struct fly_kernel {
   flyi_residents residents;    /* modules */
 };
 
-/* ---- CUDA kernels (cuda_code.c; compiler/nvptx.c) ------------------------------------------------------------------------ */
+/* ---- CUDA kernels (cuda_code.c; compiler/nvptx.c) ---------------------------------------------------------------- */
 
 /* The kernels of one direction for one target. Immutable. */
 struct flyi_cuda_code {
@@ -331,8 +333,8 @@ struct flyi_cuda_code {
 
 /* Whether a target names a CUDA device: "cuda", "sm_80". Not whether it can be compiled for. */
 bool flyi_is_cuda_target(const char *target);
-/* The kernel's code for a direction on a device of compute capability "sm_NN" (NULL: the kernel's own target): as loaded, or compiled
- * now. It stays the kernel's. Thread-safe. */
+/* The kernel's code for a direction on a device of compute capability "sm_NN" (NULL: the kernel's own target): as
+ * loaded, or compiled now. It stays the kernel's. Thread-safe. */
 fly_status flyi_kernel_cuda(fly_kernel *kernel, flyi_direction direction, const char *device, const flyi_cuda_code **out,
                             fly_error *error);
 /* The compiler's part: PTX for a mask, from the cache or compiled. libflymask_runtime has no compiler and says so. */

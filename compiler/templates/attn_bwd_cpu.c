@@ -1,5 +1,4 @@
-/* attn_bwd_cpu.c: flash attention, backward, on one CPU core. Compiled once for each vector width of launch.h's
- * targets.
+/* attn_bwd_cpu.c: flash attention, backward, on one CPU core. Compiled once for each of cpu.c's targets.
  *
  * Input: Q, K, V, O, dO and LSE of one (batch, head), in f32, f16 or bf16; the compiled mask. Output: f32 sums of dQ,
  * dK, dV, and, by `store`, rows of gradients in the tensors' type. The caller (runtime/backward_tiles.c) walks the

@@ -1,5 +1,4 @@
-/* attn_fwd_cpu.c: flash attention, forward, on one CPU core. Compiled once for each vector width of launch.h's
- * targets.
+/* attn_fwd_cpu.c: flash attention, forward, on one CPU core. Compiled once for each of cpu.c's targets.
  *
  * Input: Q, K, V of one (batch, head) in f32, f16 or bf16; a row of the block map; the compiled mask. Output: up to
  * 128 rows of out and log-sum-exp. Scores, probabilities and sums are f32. Two entries (flyi_forward_code): pack, and

@@ -1,5 +1,5 @@
 /* attn_split_cpu.c: flash attention of few queries and many keys, as when a model writes one token after the other, on
- * one CPU core. Compiled once for each vector width of launch.h's targets.
+ * one CPU core. Compiled once for each of cpu.c's targets.
  *
  * Input: up to 16 rows of Q, those of all query heads that share a key/value head; a range of its K and V, in any
  * rows; a row of the block map for each head; the compiled mask. Output: the partial attention of that range

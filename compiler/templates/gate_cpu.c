@@ -1,5 +1,5 @@
 /* gate_cpu.c: gated sums of attention outputs, forward and backward, and the products that project gates, on one CPU
- * core. Compiled once for each vector width of launch.h's targets.
+ * core. Compiled once for each vector width of cpu.c's targets.
  *
  *     g_i = sigmoid(logit_i)      out = sum g_i out_i
  *     d_logit_i = g_i (1 - g_i) <d_out, out_i>      d_out_i = g_i d_out

@@ -53,9 +53,10 @@ typedef void flyi_slope_fn(const flyi_mask_args *args, int32_t b, int32_t h, int
 /* ---- forward attention on the CPU (attn_fwd_cpu.c) --------------------------------------------------------------------
  *
  * Keys and values are packed first, 64 at a time: K as [dim rounded up to 4][64 keys], V as [64 keys][value_dim rounded
- * up to the target's lanes], both f32 and padded with zeros. A build that multiplies pairs (flyi_forward_code) has words
- * of two bf16 in their place: K as [half the dim, likewise][64 keys], V as [32 pairs of keys][value_dim, likewise]. Then
- * up to 128 queries at a time walk their row of the block map. Row i of a tensor's plane is at rows[i] * stride elements, or i * stride where rows is null. */
+ * up to the target's lanes], both f32 and padded with zeros. A build that multiplies pairs (flyi_forward_code) has
+ * words of two bf16 in their place: K as [half the dim, likewise][64 keys], V as [32 pairs of keys][value_dim,
+ * likewise]. Then up to 128 queries at a time walk their row of the block map. Row i of a tensor's plane
+ * begins at element rows[i] * stride, or i * stride where rows is null. */
 struct fly_run;
 enum { FLYI_ITEM_QUERIES = 128 }; /* at most, in one launch */
 

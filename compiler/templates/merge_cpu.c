@@ -1,5 +1,5 @@
 /* merge_cpu.c: partial attention outputs merged by their log-sum-exp, forward and backward, on one CPU core. Compiled
- * once for each vector width of launch.h's targets.
+ * once for each vector width of cpu.c's targets.
  *
  * Input: for each row its partial outputs and LSEs. Output: the merged row and LSE, or the gradients of every partial
  * row:

@@ -1,5 +1,5 @@
 /* select_cpu.c: the gate of MoBA on one CPU core: means of blocks of keys, and for each query the earlier blocks whose
- * means have the largest products with it. Compiled once for each vector width of launch.h's targets.
+ * means have the largest products with it. Compiled once for each vector width of cpu.c's targets.
  *
  * Lanes are queries, 64 of them; blocks pass by in ascending order, ROWS at a time, and go from the products' registers
  * into each lane's list of the best so far, best first. A block must exceed what it displaces, so of equal ones the
