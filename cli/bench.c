@@ -45,8 +45,8 @@ static const char doc[] =
     "  flymask bench causal --lengths 8192 --head-dim 64 --dtype f32 --threads 1\n"
     "  flymask bench stochastic --lengths 4096 --rows random:1 --heads 9,3 \\\n"
     "      --head-dim 64 --dtype f16 --json\n"
-    "  flymask bench full --lengths 1,32768 --heads 32,8 --head-dim 128 --dtype bf16 \\\n"
-    "      --threads 1 --bandwidth\n";
+    "  flymask bench full --lengths 1,32768 --heads 32,8 \\\n"
+    "      --head-dim 128 --dtype bf16 --threads 1 --bandwidth\n";
 
 typedef struct figures {
   device gpu;

@@ -104,8 +104,8 @@ static fly_status check_shapes(const char *const *paths, const tensors *t, fly_e
                 "queries and keys must have the same batch, length and head_dim to be compared");
   if (k[0] != v[0] || k[1] != v[1] || k[2] != v[2])
     return fail(error, FLY_ERROR_ARGUMENT, paths[2], "keys and values differ in batch, heads or length");
-  if (q[3] < 1 || q[3] > 256 || v[3] < 1 || v[3] > 256)
-    return fail(error, FLY_ERROR_ARGUMENT, paths[0], "head_dim must be 1 to 256");
+  if (q[3] < 1 || q[3] > 512 || v[3] < 1 || v[3] > 512)
+    return fail(error, FLY_ERROR_ARGUMENT, paths[0], "head_dim must be 1 to 512");
   if (q[0] < 1 || q[1] < 1 || q[2] < 2) return fail(error, FLY_ERROR_ARGUMENT, paths[0], "holds fewer than 2 tokens");
   if (k[1] < 1 || q[1] % k[1] != 0)
     return fail(error, FLY_ERROR_ARGUMENT, paths[1], "%lld key heads do not divide %lld query heads", (long long)k[1],

@@ -27,7 +27,7 @@ static const struct argp_option options[] = {
     {"seeds", KEY_SEEDS, "N", 0, "Permutations drawn where something depends on one (default 5)", 12},
     {"threads", KEY_THREADS, "N", 0,
      "Threads at most (default: as many as OpenMP would use; for cost: one, timed by the processor's clock)", 13},
-    {"target", KEY_TARGET, "T", 0, "x86-64, x86-64-v3 or x86-64-v4 (default: the best that this machine runs)", 14},
+    {"target", KEY_TARGET, "T", 0, "x86-64, x86-64-v3, x86-64-v4 or x86-64-v4-bf16 (default: the best that this machine runs)", 14},
     {0}};
 
 static const char doc[] =
@@ -99,7 +99,7 @@ static void parse_random(struct argp_state *state, const char *text, compare_opt
   int64_t values[LIST_MOST];
   if (parse_numbers(state, "--random", text, 1, INT32_MAX, values) != 4)
     argp_error(state, "--random wants B,H,N,D, not '%s'", text);
-  if (values[2] < 2 || values[3] > 256) argp_error(state, "--random wants 2 tokens or more and D of 1 to 256");
+  if (values[2] < 2 || values[3] > 512) argp_error(state, "--random wants 2 tokens or more and D of 1 to 512");
   memcpy(o->shape, values, sizeof o->shape);
   o->random = true;
 }

@@ -168,15 +168,26 @@ END_TEST
 
 START_TEST(any_length_and_dimension) {
   static const int lengths[] = {1, 63, 64, 65, 129, 200, 300};
-  static const int dims[] = {1, 8, 17, 64, 96, 128, 256};
+  static const int dims[] = {1, 8, 17, 64, 96, 128, 256, 257, 512};
+  enum { DIMS = sizeof dims / sizeof *dims };
   for (int j = 0; j < 7; j++) {
-    backward_spec s = {.call = {.dim = dims[(_i + j) % 7],
-                                .value_dim = dims[(_i + 2 * j + 1) % 7],
+    backward_spec s = {.call = {.dim = dims[(_i + j) % DIMS],
+                                .value_dim = dims[(_i + 2 * j + 1) % DIMS],
                                 .len_q = lengths[_i],
                                 .len_kv = lengths[j],
                                 .seed = j}};
     run_case(&s, masks[j % 3].see, masks[j % 3].context, j % 2 ? 1 : 0, j % 3 == 0);
   }
+}
+END_TEST
+
+/* Where a call without either would split the keys. */
+START_TEST(few_queries_and_many_keys) {
+  backward_spec s = {.call = {.dim = 64, .heads = 4, .kv_heads = 2, .len_q = 1, .len_kv = 700, .q_offset = 699,
+                              .type = types[_i]}};
+  run_case(&s, see_causal, NULL, NONE, true);
+  run_case(&s, see_causal, NULL, 1, false);
+  run_case(&s, see_window, wide, 0, true);
 }
 END_TEST
 
@@ -468,6 +479,7 @@ static Suite *make_suite(void) {
   TCase *tests = tcase_create("attention");
   tcase_add_loop_test(tests, any_mask_and_modifier, 0, MODIFIERS);
   tcase_add_loop_test(tests, any_length_and_dimension, 0, 7);
+  tcase_add_loop_test(tests, few_queries_and_many_keys, 0, 3);
   tcase_add_test(tests, grouped_heads_ragged_batches_row_maps);
   tcase_add_loop_test(tests, sinks_without_a_modifier, 0, 3);
   tcase_add_test(tests, sinks_of_any_size);

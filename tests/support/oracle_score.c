@@ -4,7 +4,7 @@
 
 #include <float.h>
 
-enum { MAX_DIM = 256 };
+enum { MAX_DIM = 512 };
 
 /* One (batch entry, query head), and what is known of the query at hand. */
 typedef struct plane {
