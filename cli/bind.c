@@ -202,8 +202,8 @@ void bindings_free(bindings *bindings) {
 
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
 
-static fly_status bind_score(const arguments *args, bound_mask *out, fly_error *error) {
-  fly_compile_options options = {FLY_INIT(fly_compile_options), .target = args->target};
+static fly_status bind_score(const arguments *args, const char *target, bound_mask *out, fly_error *error) {
+  fly_compile_options options = {FLY_INIT(fly_compile_options), .target = target};
   fly_status status = score_find(args->score, &out->score_path, error);
   if (status == FLY_OK) status = fly_score_compile_file(out->score_path, &options, &out->score, error);
   if (status == FLY_OK) status = bindings_read(fly_score_get_info(out->score), args, true, &out->score_values, error);
@@ -222,7 +222,7 @@ fly_status bound_mask_create(const arguments *args, bound_mask *out, fly_error *
   status = fly_mask_compile_file(out->path, &options, &out->mask, error);
   if (status == FLY_OK) status = bindings_read(fly_mask_get_info(out->mask), args, false, &out->values, error);
   if (status == FLY_OK) status = fly_mask_bind(out->mask, out->values.args, out->values.count, &out->bound, error);
-  if (status == FLY_OK && args->score) status = bind_score(args, out, error);
+  if (status == FLY_OK && args->score) status = bind_score(args, target, out, error);
   progress_end();
   if (status != FLY_OK) bound_mask_free(out);
   return status;

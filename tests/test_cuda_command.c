@@ -73,6 +73,28 @@ START_TEST(run_on_a_gpu_writes_what_the_oracle_says) {
 }
 END_TEST
 
+/* Neither is left out in silence. */
+START_TEST(modifiers_and_sinks_on_a_gpu_are_refused) {
+  float logits[HEADS] = {0};
+  fly_error error;
+  test_random random = {6};
+  write_random("q.npy", HEADS, KEYS, DIM, &random);
+  ck_fly_ok(npy_write(in_directory("sink.npy"), FLY_F32, 1, (int64_t[]){HEADS}, logits, &error), error);
+  static const char *const options[] = {"--sink sink.npy", "--score softcap"}, *const words[] = {"sink", "score"};
+  for (int i = 0; i < 2; i++) {
+    command_result r = command_run(
+        directory, "run causal --target cuda --q q.npy --k q.npy --v q.npy --out none.npy %s", options[i]);
+    ck_assert_int_eq(r.code, 1);
+    ck_assert_msg(strstr(r.err, "kernels for GPUs") && strstr(r.err, words[i]), "%s", r.err);
+    command_free(&r);
+  }
+  command_result r = command_run(
+      directory, "bench causal --score softcap --target cuda --lengths 64 --head-dim 64 --dtype f16");
+  ck_assert_msg(r.code == 1 && strstr(r.err, "kernels for GPUs"), "%s", r.err);
+  command_free(&r);
+}
+END_TEST
+
 START_TEST(bench_on_a_gpu_gives_rates) {
   command_result r = command_run(
       directory, "bench causal --target cuda --lengths 130 --head-dim 64 --dtype bf16 --backward --json");
@@ -107,6 +129,7 @@ static Suite *make_suite(void) {
   TCase *tests = tcase_create("command");
   tcase_add_checked_fixture(tests, make_directory, command_remove_directory);
   tcase_add_loop_test(tests, run_on_a_gpu_writes_what_the_oracle_says, 0, 2);
+  tcase_add_test(tests, modifiers_and_sinks_on_a_gpu_are_refused);
   tcase_add_test(tests, bench_on_a_gpu_gives_rates);
   tcase_add_test(tests, a_machine_without_a_gpu_says_so);
   suite_add_tcase(suite, tests);
