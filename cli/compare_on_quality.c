@@ -135,8 +135,10 @@ static fly_status measure_once(const compare_options *options, board *b, const m
     int64_t pairs = a.pairs;
     difference d = differ(&b->full.out, &b->full.lse, &t->out, &t->lse);
     if (!isfinite(d.error)) /* finite inputs were checked */
-      status = fail(error, FLY_ERROR_ARGUMENT, NULL, "scores of these queries and keys overflow f32: nothing to compare");
-    if (status == FLY_OK && m->kind == METHOD_BOTH && (status = attend_union(options, &a, b, &pairs, error)) == FLY_OK) {
+      status = fail(error, FLY_ERROR_ARGUMENT, NULL,
+                    "scores of these queries and keys overflow f32: nothing to compare");
+    if (status == FLY_OK && m->kind == METHOD_BOTH &&
+        (status = attend_union(options, &a, b, &pairs, error)) == FLY_OK) {
       difference u = differ(&b->full.out, &b->full.lse, &b->merged.out, &b->merged.lse);
       d.mass = u.mass; /* both see the same keys */
       add_difference(as_union, u, seed, seeds);
