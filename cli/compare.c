@@ -30,8 +30,13 @@ fly_status compare_going(fly_error *error) {
 
 /* ---- the directory ----------------------------------------------------------------------------------------------- */
 
-/* A new directory beside `path`, on the same file system. The caller's. */
+/* A new directory beside `path`, on the same file system. The caller's. What cannot become the report's directory is
+ * refused here, before minutes of work. */
 static fly_status make_beside(const char *path, char **out, fly_error *error) {
+  struct stat info;
+  if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode)) return fail(error, FLY_ERROR_IO, path, "is not a directory");
+  if (stat(path, &info) == 0 && access(path, W_OK) != 0)
+    return fail(error, FLY_ERROR_IO, path, "cannot write: %s", strerror(errno));
   size_t length = strlen(path);
   while (length > 1 && path[length - 1] == '/') length--;
   *out = NULL;

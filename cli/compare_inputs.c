@@ -1,5 +1,6 @@
 /* compare_inputs.c: what the mechanisms attend over: three .npy files, random numbers, or the sample of the sources;
  * all in f32, so that differences between mechanisms are not those of rounding. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -88,10 +89,11 @@ static fly_status read_tensor(const char *path, fly_tensor *out, fly_error *erro
     const int64_t *s = array.shape;
     status = tensor_create(s[0], s[1], s[2], s[3], out, error);
   }
-  if (status == FLY_OK) {
-    float *data = out->data;
-    for (int64_t i = 0; i < array.count; i++)
-      data[i] = array.type == FLY_F16 ? f16_to_f32(((uint16_t *)array.data)[i]) : ((float *)array.data)[i];
+  for (int64_t i = 0; status == FLY_OK && i < array.count; i++) {
+    float x = array.type == FLY_F16 ? f16_to_f32(((uint16_t *)array.data)[i]) : ((float *)array.data)[i];
+    if (!isfinite(x))
+      status = fail(error, FLY_ERROR_ARGUMENT, path, "holds %f: only finite numbers can be compared", (double)x);
+    ((float *)out->data)[i] = x;
   }
   npy_free(&array);
   return status;

@@ -56,7 +56,7 @@ static difference differ(const fly_tensor *full, const fly_tensor *full_lse, con
     d.cosine += aa > 0 && bb > 0 ? ab / sqrt(aa * bb) / (double)rows : 0;
     d.mass += exp((double)lb[i] - (double)la[i]) / (double)rows;
   }
-  d.error = norm > 0 ? sqrt(apart / norm) : 0;
+  d.error = norm == 0 ? 0 : sqrt(apart / norm); /* NaN where norm is */
   return d;
 }
 
@@ -134,7 +134,11 @@ static fly_status measure_once(const compare_options *options, board *b, const m
   if (status == FLY_OK) {
     int64_t pairs = a.pairs;
     difference d = differ(&b->full.out, &b->full.lse, &t->out, &t->lse);
-    if (m->kind == METHOD_BOTH && (status = attend_union(options, &a, b, &pairs, error)) == FLY_OK) {
+    if (!isfinite(d.error)) /* finite inputs were checked */
+      status = fail(error, FLY_ERROR_ARGUMENT, NULL,
+                    "scores of these queries and keys overflow f32: nothing to compare");
+    if (status == FLY_OK && m->kind == METHOD_BOTH &&
+        (status = attend_union(options, &a, b, &pairs, error)) == FLY_OK) {
       difference u = differ(&b->full.out, &b->full.lse, &b->merged.out, &b->merged.lse);
       d.mass = u.mass; /* both see the same keys */
       add_difference(as_union, u, seed, seeds);

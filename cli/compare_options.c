@@ -189,7 +189,7 @@ void compare_options_parse(int argc, char **argv, compare_options *out) {
     fprintf(stderr, "flymask: %s\n", strerror(failed));
     exit(EXIT_FAILURE);
   }
-  if (!out->out) usage_error(argv[0], "-o DIR is missing");
+  if (!out->out || !*out->out) usage_error(argv[0], "-o DIR is missing");
   int files = (out->q != NULL) + (out->k != NULL) + (out->v != NULL);
   if (files != 0 && files != 3) usage_error(argv[0], "--q F, --k F and --v F go together");
   if (files && out->random) usage_error(argv[0], "--random and files exclude each other");

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cuda.h"
+#include "mapops.h"
 
 /* ---- a copy, kept or not --------------------------------------------------------------------------------------- */
 
@@ -298,10 +299,50 @@ static bool sort_rows(const map_source *m, const int64_t *start, const fly_run *
   return true;
 }
 
+/* No full or empty tile of a row that is another kind by the mask. */
+static bool row_agrees(const flyi_plane *own, const flyi_plane *exact, int64_t row) {
+  flyi_cursor a = flyi_open_row(own, row), b = flyi_open_row(exact, row);
+  for (int32_t at = 0; at < own->columns; at = a.until < b.until ? a.until : b.until) {
+    while (a.until <= at) flyi_advance(&a);
+    while (b.until <= at) flyi_advance(&b);
+    if (a.kind != FLY_PARTIAL && a.kind != b.kind) return false;
+  }
+  return true;
+}
+
+/* In a merged tile of several kinds the mask decides all pairs. The tiles of arrays, and what is made of them, may be
+ * others than the mask's: such a map cannot be merged. */
+static fly_status check_mergeable(const map_source *m, fly_error *error) {
+  const fly_map *map = m->map;
+  const bool by_query = m->planes == map->planes;
+  const fly_map_options options = {FLY_INIT(fly_map_options), .tile_q = (int)map->info.tile_q,
+                                   .tile_kv = (int)map->info.tile_kv};
+  fly_map *exact;
+  if (map->built || (m->merge_rows == 1 && m->merge_columns == 1)) return FLY_OK;
+  fly_status status = fly_map_build(map->bound, &map->geometry, &options, &exact, error);
+  if (status) return status;
+  for (int64_t b = 0; !status && b < map->geometry.batch; b++)
+    for (int64_t h = 0; !status && h < map->geometry.heads; h++) {
+      const flyi_plane *own = flyi_map_plane(map, FLY_BY_QUERY, b, h);
+      const flyi_plane *other = flyi_map_plane(exact, FLY_BY_QUERY, b, h);
+      for (int64_t row = 0; !status && row < own->rows; row++)
+        if (!row_agrees(own, other, row))
+          status = flyi_fail(error, FLY_ERROR_UNSUPPORTED,
+                             "map has full or empty tiles of %d x %d that are not the mask's; on a GPU this "
+                             "kernel puts %d x %d of them together: make the map of larger tiles",
+                             (int)map->info.tile_q, (int)map->info.tile_kv, by_query ? m->merge_rows : m->merge_columns,
+                             by_query ? m->merge_columns : m->merge_rows);
+    }
+  fly_map_release(&exact);
+  return status;
+}
+
 static fly_status stage_map(const void *object, flyi_staging *s, fly_error *error) {
   const map_source *m = object;
   flyi_bytes runs = {0};
   size_t offset;
+  fly_status status = check_mergeable(m, error);
+  if (status) return status;
   map_places at = stage_map_places(m, s);
   bool ok = !s->failed && collect_runs(m, (int64_t *)(s->data + at.start), &runs) &&
             sort_rows(m, (int64_t *)(s->data + at.start), (fly_run *)runs.data, (int32_t *)(s->data + at.order));

@@ -115,7 +115,7 @@ void *flyi_staging_add(flyi_staging *s, size_t count, size_t size, size_t *offse
   }
   if (end_of > s->size) memset(s->data + s->size, 0, end_of - s->size);
   s->size = end_of;
-  return s->data + *offset;
+  return s->data ? s->data + *offset : NULL; /* nothing was added yet */
 }
 
 void flyi_staging_free(flyi_staging *s) {

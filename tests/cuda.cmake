@@ -5,6 +5,7 @@ function(flymask_cuda_test name)
 endfunction()
 
 flymask_cuda_test(cuda_driver)
+set_property(TEST cuda_driver APPEND PROPERTY ENVIRONMENT CK_FORK=yes) # each case begins with a driver of its own
 flymask_test(cuda_absent)
 flymask_cuda_test(cuda_calls LABEL ci SECONDS 900)
 flymask_cuda_test(cuda_features LABEL ci SECONDS 900)
@@ -20,6 +21,9 @@ foreach(source IN LISTS MASKS)
     foreach(type bf16 f16 f32)
       set(case ${mask}.${direction}.${type})
       set(label ci)
+      if(type STREQUAL f16) # bf16's code but for the conversions
+        set(label nightly)
+      endif()
       if(case MATCHES "^(causal\\.fwd\\.bf16|stochastic\\.bwd\\.bf16|document\\.fwd\\.f32)$")
         set(label quick)
       endif()

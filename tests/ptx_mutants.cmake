@@ -3,8 +3,12 @@ flymask_ptx_test(ptx_mutants)
 foreach(kernel fly_forward.bf16.56 fly_forward.bf16.120 fly_forward.f32.56 fly_backward_rows.bf16.56 fly_backward_keys.bf16.56 fly_backward_keys.bf16.120
     fly_backward_queries.bf16.56 fly_backward_queries.bf16.120 fly_backward_finish.bf16.56)
   foreach(kind wait commit barrier zeros clamp branch)
+    set(label ci)
+    if(kernel MATCHES "\\.120$") # the larger shapes by night
+      set(label nightly)
+    endif()
     add_test(NAME mutant.${kernel}.${kind} COMMAND test_ptx_mutants)
-    set_tests_properties(mutant.${kernel}.${kind} PROPERTIES LABELS ci TIMEOUT 600
+    set_tests_properties(mutant.${kernel}.${kind} PROPERTIES LABELS ${label} TIMEOUT 600
       ENVIRONMENT "CK_RUN_CASE=${kernel}.${kind};CK_DEFAULT_TIMEOUT=600;XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/test-cache")
   endforeach()
 endforeach()

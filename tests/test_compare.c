@@ -328,6 +328,7 @@ START_TEST(wrong_usage_says_what_to_do) {
   static const struct {
     const char *arguments, *says;
   } cases[] = {{"", "-o DIR is missing"},
+               {"-o ''", "-o DIR is missing"},
                {"-o r --q q.npy", "--q F, --k F and --v F go together"},
                {"-o r --random 1,1,64", "--random wants B,H,N,D"},
                {"-o r --random 1,1,64,8 --q a --k b --v c", "exclude each other"},
@@ -373,6 +374,47 @@ START_TEST(inputs_that_do_not_fit_are_refused_and_leave_nothing) {
 }
 END_TEST
 
+/* Named for what they are, not by a chart that cannot be drawn. */
+START_TEST(inputs_that_are_not_finite_are_refused) {
+  static const struct {
+    float value;
+    const char *says;
+  } cases[] = {{NAN, "k.npy: holds nan"}, {-INFINITY, "k.npy: holds -inf"}, {3e38f, "overflow f32"}};
+  fly_error error;
+  char path[512];
+  static float numbers[256];
+  for (int i = 0; i < 256; i++) numbers[i] = 4;
+  snprintf(path, sizeof path, "%s/q.npy", directory);
+  ck_fly_ok(npy_write(path, FLY_F32, 4, (int64_t[]){1, 1, 32, 8}, numbers, &error), error);
+  for (int i = 0; i < 3; i++) {
+    for (int j = 0; j < 8; j++) numbers[j] = cases[i].value;
+    snprintf(path, sizeof path, "%s/k.npy", directory);
+    ck_fly_ok(npy_write(path, FLY_F32, 4, (int64_t[]){1, 1, 32, 8}, numbers, &error), error);
+    command_result r = command_run(
+        directory, "compare --sections quality --widths 8 --q q.npy --k k.npy --v q.npy -o report");
+    ck_assert_int_eq(r.code, 1);
+    ck_assert_msg(strstr(r.err, cases[i].says) != NULL, "%s", r.err);
+    command_free(&r);
+    ck_assert_int_eq(entries("."), 2);
+  }
+}
+END_TEST
+
+/* At once, not after minutes of work. */
+START_TEST(a_file_in_the_place_of_the_report_is_refused) {
+  fly_error error;
+  char path[512];
+  static const float zero;
+  snprintf(path, sizeof path, "%s/report", directory);
+  ck_fly_ok(npy_write(path, FLY_F32, 1, (int64_t[]){1}, &zero, &error), error);
+  command_result r = command_run(directory, "compare --random 1,1,64,8 --sections cost --lengths 64 -o report");
+  ck_assert_int_eq(r.code, 1);
+  ck_assert_msg(strstr(r.err, "report: is not a directory") != NULL, "%s", r.err);
+  command_free(&r);
+  ck_assert_int_eq(entries("."), 1);
+}
+END_TEST
+
 START_TEST(without_gnuplot_the_error_names_the_package) {
   ck_assert_int_eq(setenv("PATH", "/nowhere", 1), 0); /* of this test's own process */
   command_result r = command_run(directory, "compare --random 1,1,64,8 -o second");
@@ -411,6 +453,8 @@ static Suite *make(void) {
   tcase_add_test(tcase, a_budget_of_everything_is_full_attention);
   tcase_add_test(tcase, wrong_usage_says_what_to_do);
   tcase_add_test(tcase, inputs_that_do_not_fit_are_refused_and_leave_nothing);
+  tcase_add_test(tcase, inputs_that_are_not_finite_are_refused);
+  tcase_add_test(tcase, a_file_in_the_place_of_the_report_is_refused);
   tcase_add_test(tcase, without_gnuplot_the_error_names_the_package);
   tcase_add_test(tcase, a_stopped_run_leaves_nothing);
   suite_add_tcase(suite, tcase);

@@ -29,9 +29,9 @@ START_TEST(the_cpu_goes_on_working) {
   fly_kernel_desc desc = {FLY_INIT(fly_kernel_desc), .type = FLY_F32, .head_dim = 64};
   (void)fly_cuda_create(NULL, &cuda, NULL);
   fly_cuda_release(&cuda);
-  ck_fly_ok(fly_kernel_create(map_compile("bool mask(int b, int h, int q, int kv) { return kv <= q; }"), &desc, &kernel,
-                              &error),
-            error);
+  fly_mask *mask = map_compile("bool mask(int b, int h, int q, int kv) { return kv <= q; }");
+  ck_fly_ok(fly_kernel_create(mask, &desc, &kernel, &error), error);
+  fly_mask_release(&mask);
   fly_attention call = {FLY_INIT(fly_attention),
                         .kernel = kernel,
                         .bound = bound,

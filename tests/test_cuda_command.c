@@ -88,8 +88,8 @@ START_TEST(modifiers_and_sinks_on_a_gpu_are_refused) {
     ck_assert_msg(strstr(r.err, "kernels for GPUs") && strstr(r.err, words[i]), "%s", r.err);
     command_free(&r);
   }
-  command_result r = command_run(
-      directory, "bench causal --score softcap --target cuda --lengths 64 --head-dim 64 --dtype f16");
+  command_result r = command_run(directory,
+                                 "bench causal --score softcap --target cuda --lengths 64 --head-dim 64 --dtype f16");
   ck_assert_msg(r.code == 1 && strstr(r.err, "kernels for GPUs"), "%s", r.err);
   command_free(&r);
 }

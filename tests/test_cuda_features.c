@@ -171,6 +171,57 @@ START_TEST(one_map_serves_calls_of_any_number_of_key_heads) {
 }
 END_TEST
 
+static bool see_diagonal_tiles(void *context, int b, int h, int q, int kv) {
+  (void)b, (void)h;
+  int tile = *(int *)context;
+  return kv <= q && q / tile == kv / tile;
+}
+
+/* The map as arrays, with full tiles or without, and back. */
+static void through_arrays(device_case *d, const fly_geometry *geometry, int tile, bool full) {
+  fly_error error;
+  fly_map_arrays arrays = {FLY_INIT(fly_map_arrays)};
+  fly_map_options options = {FLY_INIT(fly_map_options), .tile_q = tile, .tile_kv = tile};
+  fly_map *made;
+  ck_fly_ok(fly_map_to_arrays(d->map, FLY_BY_QUERY, &arrays, &error), error);
+  for (int64_t i = 0; i < arrays.rows && !full; i++) arrays.full_num[i] = 0;
+  ck_fly_ok(fly_map_from_arrays(&arrays, geometry, &options, &made, &error), error);
+  fly_map_arrays_free(&arrays);
+  fly_map_release(&d->map);
+  ck_fly_ok(fly_map_bind(made, d->bound, &d->map, &error), error);
+  fly_map_release(&made);
+}
+
+/* Arrays may leave out tiles that the mask sees. A kernel of larger tiles would have the mask decide them. */
+START_TEST(maps_of_arrays_hold_or_are_refused) {
+  if (!cuda) return;
+  for (int tile = 64; tile <= 256; tile *= 2)
+    for (int full = 0; full < 2; full++) {
+      int all = 1 << 20;
+      backward_spec spec = {.call = {.type = types[_i], .dim = 64, .len_q = 520, .len_kv = 520}};
+      backward_case t;
+      device_case d;
+      fly_error error;
+      cuda_call on;
+      backward_init(&t, &spec, see_diagonal_tiles, full ? &all : &tile);
+      fly_attention *c = &t.base.call;
+      prepare(&d, c, &t.base.spec, -1, 0, tile);
+      through_arrays(&d, &c->geometry, tile, full);
+      c->map = d.map;
+      cuda_call_init(&on, cuda, c, d.kernel);
+      fly_status status = fly_attention_backward(&on.call, &error);
+      ck_assert_msg(!status || (!full && tile < 256 && strstr(error.message, "not the mask's")), "%d", tile);
+      if (!status) {
+        cuda_call_fetch(&on, true);
+        oracle_check_backward_units(c, see_diagonal_tiles, full ? &all : &tile, operands[types[_i]], "arrays");
+      }
+      cuda_call_free(&on);
+      discard(&d);
+      backward_free(&t);
+    }
+}
+END_TEST
+
 START_TEST(gradients_that_are_not_wanted_are_left_out) {
   for (int wanted = 1; wanted < 8; wanted++) {
     backward_spec spec = {.call = {.type = FLY_BF16, .dim = 64, .len_q = 90, .len_kv = 100, .heads = 2, .kv_heads = 1}};
@@ -324,6 +375,7 @@ static Suite *make_suite(void) {
   tcase_add_loop_test(backward, any_layout_rows_and_lengths_backward, 0, TYPES * CALLS);
   tcase_add_loop_test(rest, keys_of_one_row_for_many_heads_and_repeated_queries_add_up, 0, TYPES);
   tcase_add_loop_test(rest, each_tensor_may_be_aligned_or_not, 0, TYPES);
+  tcase_add_loop_test(rest, maps_of_arrays_hold_or_are_refused, 0, TYPES);
   tcase_add_test(rest, one_map_serves_calls_of_any_number_of_key_heads);
   tcase_add_test(rest, gradients_that_are_not_wanted_are_left_out);
   tcase_add_loop_test(rest, rows_that_see_nothing_are_zero_and_their_lse_minus_infinity, 0, TYPES);
