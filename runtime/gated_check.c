@@ -134,9 +134,9 @@ static fly_status check_apart(const flyi_gated *g, bool backward, fly_error *err
         return REFUSE(error, "%s and %s share memory", written[i].name, written[j].name);
     for (int j = 0; j < c->count; j++) {
       const fly_gated_part *p = &g->parts[j];
-      const fly_tensor *of_part[] = {&p->attention.out, &p->attention.lse, &p->gate.logits, &p->gate.weight,
-                                     &p->gate.bias};
-      for (int k = 0; k < 5; k++)
+      const fly_tensor *of_part[] = {&p->attention.out, &p->attention.lse, &p->gate.logits,
+                                     &p->gate.weight,   &p->gate.bias,     &p->attention.sink};
+      for (int k = 0; k < 6; k++)
         if (flyi_tensors_overlap(written[i].tensor, of_part[k]))
           return REFUSE(error, "%s and a tensor of parts[%d] share memory", written[i].name, j);
     }

@@ -423,6 +423,11 @@ START_TEST(gated_sums_take_modifiers_and_sinks) {
   parts[1].attention.d_sink = s[1].t.base.call.d_sink;
   ck_assert_int_eq(fly_gated_forward(&call, &error), FLY_ERROR_ARGUMENT);
   ck_assert_msg(strstr(error.message, "no gradients of sinks"), "%s", error.message);
+  parts[1].attention.d_sink.data = NULL;
+  parts[1].attention.out = s[1].t.base.call.out; /* so that the part's own check does not see the whole's output */
+  parts[1].attention.sink.data = sum + 7;
+  ck_assert_int_eq(fly_gated_forward(&call, &error), FLY_ERROR_ARGUMENT);
+  ck_assert_msg(strstr(error.message, "out and a tensor of parts[1] share memory"), "%s", error.message);
   tear_down(&s[0]), tear_down(&s[1]);
 }
 END_TEST
