@@ -11,7 +11,7 @@ function(flymask_ptx_case name case label)
 endfunction()
 
 flymask_ptx_test(ptx_backward)
-flymask_ptx_case(ptx_backward first quick)
+flymask_ptx_case(ptx_backward first ci)
 flymask_ptx_case(ptx_backward shapes ci)
 flymask_ptx_case(ptx_backward rows ci)
 flymask_ptx_test(ptx_numbers)
