@@ -43,47 +43,26 @@ static void write_array(const char *name, fly_type type, int rank, const int64_t
 
 /* ---- golden texts ------------------------------------------------------------------------------------------------ */
 
-/* Runs, wants success and silence on stderr, and compares stdout. FLYMASK_GOLDEN=write makes the texts anew, to be
- * read. */
-static void check_golden(const char *name, const char *arguments) {
-  char path[512];
-  snprintf(path, sizeof path, "%s/tests/golden/%s.txt", FLYMASK_SOURCE, name);
-  command_result r = command_run(FLYMASK_SOURCE, "%s", arguments);
-  ck_assert_msg(r.code == 0, "flymask %s: exit %d: %s", arguments, r.code, r.err);
-  ck_assert_str_eq(r.err, "");
-  const char *mode = getenv("FLYMASK_GOLDEN");
-  if (mode && strcmp(mode, "write") == 0) {
-    FILE *file = fopen(path, "w");
-    ck_assert_ptr_nonnull(file);
-    fputs(r.out, file);
-    fclose(file);
-  }
-  char *expected = command_read_file(path);
-  ck_assert_str_eq(r.out, expected);
-  free(expected);
-  command_free(&r);
-}
-
 static const char *const commands[] = {"run", "check", "map", "show", "bench", "build", "demo", "list", "compare"};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 START_TEST(help_is_the_golden_text_on_every_level) {
-  check_golden("help", "--help");
+  command_check_golden("help", 0, "--help");
   for (int i = 0; i < COMMANDS; i++) {
     char name[32], arguments[32];
     snprintf(name, sizeof name, "help_%s", commands[i]);
     snprintf(arguments, sizeof arguments, "%s --help", commands[i]);
-    check_golden(name, arguments);
+    command_check_golden(name, 0, arguments);
   }
 }
 END_TEST
 
 START_TEST(check_reports_what_a_mask_declares_and_reads) {
-  check_golden("check_causal", "check masks/causal.c");
-  check_golden("check_sliding_window", "check masks/sliding_window.c left=7 right=-1");
-  check_golden("check_stochastic", "check masks/stochastic.c");
-  check_golden("check_document", "check masks/document.c");
-  check_golden("check_full", "check masks/full.c");
+  command_check_golden("check_causal", 0, "check masks/causal.c");
+  command_check_golden("check_sliding_window", 0, "check masks/sliding_window.c left=7 right=-1");
+  command_check_golden("check_stochastic", 0, "check masks/stochastic.c");
+  command_check_golden("check_document", 0, "check masks/document.c");
+  command_check_golden("check_full", 0, "check masks/full.c");
 }
 END_TEST
 

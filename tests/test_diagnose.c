@@ -9,26 +9,6 @@ static fly_error error;
 
 /* ---- golden texts ------------------------------------------------------------------------------------------------ */
 
-/* FLYMASK_GOLDEN=write makes the texts anew, to be read. */
-static void check_golden(const char *name, int code, const char *arguments) {
-  char path[512];
-  snprintf(path, sizeof path, "%s/tests/golden/%s.txt", FLYMASK_SOURCE, name);
-  command_result r = command_run(FLYMASK_SOURCE, "%s", arguments);
-  ck_assert_msg(r.code == code, "flymask %s: exit %d: %s", arguments, r.code, r.err);
-  ck_assert_str_eq(r.err, "");
-  const char *mode = getenv("FLYMASK_GOLDEN");
-  if (mode && strcmp(mode, "write") == 0) {
-    FILE *file = fopen(path, "w");
-    ck_assert_ptr_nonnull(file);
-    fputs(r.out, file);
-    fclose(file);
-  }
-  char *expected = command_read_file(path);
-  ck_assert_str_eq(r.out, expected);
-  free(expected);
-  command_free(&r);
-}
-
 START_TEST(findings_are_the_golden_texts) {
   const char *dir = command_make_directory();
   char arguments[600], shell[600];
@@ -39,10 +19,10 @@ START_TEST(findings_are_the_golden_texts) {
       dir, dir);
   ck_assert_int_eq(system(shell), 0);
   snprintf(arguments, sizeof arguments, "check tests/findings/careless.c doc=%s/doc.npy --lengths 30000,300", dir);
-  check_golden("findings_careless", 1, arguments);
+  command_check_golden("findings_careless", 1, arguments);
   strcat(arguments, " --json");
-  check_golden("findings_careless_json", 1, arguments);
-  check_golden("findings_headwise", 1, "check tests/findings/headwise.c --lengths 100 --heads 4");
+  command_check_golden("findings_careless_json", 1, arguments);
+  command_check_golden("findings_headwise", 1, "check tests/findings/headwise.c --lengths 100 --heads 4");
   command_remove_directory();
 }
 END_TEST

@@ -3,7 +3,7 @@
  * (hostile ones) must still give maps that agree with the compiled mask. */
 #include <limits.h>
 
-#include "library/scene.h"
+#include "library/scene_call.h"
 
 enum { SEEDS = 2, HOSTILE_SEEDS = 3 };
 
@@ -21,23 +21,6 @@ static fly_mask *compile(const char *name) {
   snprintf(path, sizeof path, "%s/masks/%s.c", FLYMASK_SOURCE, name);
   ck_fly_ok(fly_mask_compile_file(path, NULL, &mask, &error), error);
   return mask;
-}
-
-static fly_bound *bind(fly_mask *mask, const scene *s) {
-  fly_arg args[SCENE_ARGS];
-  fly_error error;
-  fly_bound *bound;
-  for (int i = 0; i < s->arg_count; i++) {
-    const scene_arg *arg = &s->args[i];
-    args[i] = FLY_INT(arg->name, arg->value);
-    if (!arg->data) continue;
-    args[i] = FLY_CAPTURE(arg->name, NULL);
-    ck_fly_ok(fly_buffer_create(arg->type, arg->rank, arg->shape, arg->data, &args[i].buffer, &error), error);
-  }
-  ck_fly_ok(fly_mask_bind(mask, args, s->arg_count, &bound, &error), error);
-  for (int i = 0; i < s->arg_count; i++)
-    if (args[i].kind == FLY_ARG_BUFFER) fly_buffer_release(&args[i].buffer);
-  return bound;
 }
 
 static fly_map *build(fly_bound *bound, const scene *s, int tile, bool fast) {
@@ -135,7 +118,7 @@ static void check_pairs(const scene *s, const fly_map *map) {
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 static void check_scene(const char *name, fly_mask *mask, const scene *s) {
-  fly_bound *bound = bind(mask, s);
+  fly_bound *bound = scene_bind(mask, s);
   for (int tile = 0; tile < TILES; tile++) {
     fly_map *map = build(bound, s, tile, false);
     if (tile == 0) library_compare(name, s, (library_source){map, see});
@@ -185,7 +168,7 @@ START_TEST(hostile_values_leave_maps_and_masks_in_agreement) {
         for (int64_t e = 0; arg->data && arg->type == FLY_I32 && e < arg->count; e++)
           if (scene_chance(s, 10)) ((int32_t *)arg->data)[e] = values[test_range(&s->random, 0, 9)];
       }
-      fly_bound *bound = bind(mask, s);
+      fly_bound *bound = scene_bind(mask, s);
       fly_map *map = build(bound, s, seed % TILES, false);
       ask(s, map);
       check_tiles(entry->name, s, map, seed % TILES);

@@ -2,7 +2,9 @@
  * A case for each kernel and kind of mutation, named KERNEL.TYPE.DIM.KIND; it prints a table of who was noticed by
  * which check of the simulated driver.
  *
- * Every removed wait, commit and barrier has to be reported, whenever asynchronous copies land. Bounds are kept twice
+ * Every removed wait, commit and barrier has to be reported, whenever asynchronous copies land, but for one commit of
+ * each forward kernel (`idle`). Of branches one a kernel must be; `zeros` and `clamp` only print: no entry of ctest
+ * runs them (CK_RUN_CASE does). Bounds are kept twice
  * in places (a row that is not there is not looked up, and nothing of it is copied; its scores are masked), and
  * branches are also choices between ways that give the same: of those mutants some live with the same bits, and some
  * give wrong results, which test_ptx_backward.c and test_ptx_forward.c would notice. */

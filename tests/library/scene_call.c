@@ -7,7 +7,7 @@ bool scene_sees(void *context, int b, int h, int q, int kv) {
   return s->seen[(((size_t)b * s->heads + h) * s->len_q + row) * s->len_kv + kv];
 }
 
-static fly_bound *bind(fly_mask *mask, const scene *s) {
+fly_bound *scene_bind(fly_mask *mask, const scene *s) {
   fly_arg args[SCENE_ARGS];
   fly_error error;
   fly_bound *bound;
@@ -104,7 +104,7 @@ void scene_call_init(scene_call *t, const scene *s, fly_mask *mask, fly_type typ
   fill(&c->out, NULL, SCENE_UNTOUCHED), fill(&c->lse, NULL, SCENE_UNTOUCHED);
   make_geometry(t, rows_q, rows_kv);
   if (s->q_rows) make_out_rows(t, rows_q);
-  c->bound = t->bound = bind(mask, s);
+  c->bound = t->bound = scene_bind(mask, s);
   snprintf(t->what, sizeof t->what, "%s %d x %d, D %d DV %d, %d/%d heads, layout %d%s%s", fly_type_name(type), s->len_q,
            s->len_kv, dim, value_dim, s->heads, (int)kv_heads, layout, s->ragged ? ", ragged" : "",
            s->q_rows ? ", row maps" : "");

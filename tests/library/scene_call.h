@@ -23,6 +23,9 @@ void scene_call_init(scene_call *t, const scene *s, fly_mask *mask, fly_type typ
                      bool backward);
 void scene_call_free(scene_call *t);
 
+/* The mask with the scene's arguments. */
+fly_bound *scene_bind(fly_mask *mask, const scene *s);
+
 /* The marks as a predicate of positions: context is the scene. */
 bool scene_sees(void *context, int b, int h, int q, int kv);
 

@@ -69,3 +69,22 @@ void command_free(command_result *result) {
   free(result->err);
   *result = (command_result){0};
 }
+
+void command_check_golden(const char *name, int code, const char *arguments) {
+  char path[512];
+  snprintf(path, sizeof path, "%s/tests/golden/%s.txt", FLYMASK_SOURCE, name);
+  command_result r = command_run(FLYMASK_SOURCE, "%s", arguments);
+  ck_assert_msg(r.code == code, "flymask %s: exit %d: %s", arguments, r.code, r.err);
+  ck_assert_str_eq(r.err, "");
+  const char *mode = getenv("FLYMASK_GOLDEN");
+  if (mode && strcmp(mode, "write") == 0) {
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(r.out, file);
+    fclose(file);
+  }
+  char *expected = command_read_file(path);
+  ck_assert_str_eq(r.out, expected);
+  free(expected);
+  command_free(&r);
+}

@@ -19,4 +19,8 @@ void command_remove_directory(void);
 /* The whole of a file, NUL-terminated, to be freed; fails the test where there is none. */
 char *command_read_file(const char *path);
 
+/* Runs "flymask ARGUMENTS" in the source tree, wants this exit code and silence on stderr, and compares stdout with
+ * tests/golden/NAME.txt. FLYMASK_GOLDEN=write makes the texts anew, to be read. */
+void command_check_golden(const char *name, int code, const char *arguments);
+
 #endif
