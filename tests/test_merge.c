@@ -3,6 +3,7 @@
 #include <float.h>
 
 #include "support/call_case.h"
+#include "support/failing.h"
 
 enum { MOST = 5 };
 
@@ -413,21 +414,16 @@ START_TEST(misuse_is_refused) {
 }
 END_TEST
 
+static fly_status merge_backward(void *context) {
+  fly_error error;
+  return fly_merge_backward(&((merge_case *)context)->call, &error);
+}
+
 START_TEST(failing_allocations_are_reported) {
   merge_case t;
   merge_spec s = {.count = 2, .dim = 8, .batch = 1, .heads = 1, .rows = 6, .row_maps = true};
-  fly_error error;
   init(&t, &s);
-  fly_status status;
-  int failures = 0;
-  do {
-    flyi_fail_allocation(failures + 1);
-    status = fly_merge_backward(&t.call, &error);
-    flyi_fail_allocation(0);
-    ck_assert(status == FLY_OK || status == FLY_ERROR_MEMORY);
-    failures += status != FLY_OK;
-  } while (status);
-  ck_assert_int_eq(failures, 3);
+  ck_assert_int_eq(test_failing_allocations(merge_backward, &t), 3);
   finish(&t);
 }
 END_TEST

@@ -346,11 +346,6 @@ START_TEST(the_bitmap_comes_back) {
 }
 END_TEST
 
-static void one_by_one(void *user, int64_t count, void (*body)(void *, int64_t), void *context) {
-  (void)user;
-  for (int64_t i = count - 1; i >= 0; i--) body(context, i);
-}
-
 START_TEST(any_number_of_threads_gives_the_same_bits) {
   fly_mask *mask = scene_mask("selected_tiles");
   gate_spec s = {FLY_F32, 2, 4, 2, 300, 300, 32, 16, 4};
@@ -360,7 +355,7 @@ START_TEST(any_number_of_threads_gives_the_same_bits) {
     fly_error error;
     fly_selection *selection;
     make_call(&c, mask, &s, 32);
-    c.threads = threads, c.parallel_for = threads == 4 ? one_by_one : NULL;
+    c.threads = threads, c.parallel_for = threads == 4 ? test_backwards : NULL;
     fly_moba_desc d = {FLY_INIT(fly_moba_desc),       .block = 16, .top = 4, .q = c.q, .k = c.k, .threads = threads,
                        .parallel_for = c.parallel_for};
     ck_fly_ok(fly_moba_select(mask, &d, &selection, &error), error);
@@ -515,27 +510,10 @@ START_TEST(failing_allocations_are_reported) {
   fly_mask *mask = scene_mask("selected_tiles");
   gate_spec s = {FLY_F32, 1, 2, 1, 40, 40, 8, 8, 3};
   fly_attention c;
-  fly_error error;
-  fly_status status;
-  fly_selection *selection;
   make_call(&c, mask, &s, 8);
   c.threads = 1;
   fly_moba_desc d = {FLY_INIT(fly_moba_desc), .block = 8, .top = 3, .q = c.q, .k = c.k, .threads = 1};
-  for (int what = 0; what < 3; what++) {
-    int failures = 0;
-    do {
-      flyi_fail_allocation(failures + 1);
-      status = what == 0   ? fly_moba_select(mask, &d, &selection, &error)
-               : what == 1 ? fly_selection_forward(selection, &c, &error)
-                           : fly_selection_backward(selection, &c, &error);
-      flyi_fail_allocation(0);
-      ck_assert(status == FLY_OK || status == FLY_ERROR_MEMORY);
-      failures += status != FLY_OK;
-    } while (status && failures < 1000);
-    ck_assert_int_eq(status, FLY_OK);
-    ck_assert_int_gt(failures, 1);
-  }
-  fly_selection_release(&selection);
+  scene_failing_selection(mask, &d, &c);
   free_call(&c);
   fly_mask_release(&mask);
 }

@@ -268,27 +268,11 @@ START_TEST(failing_allocations_in_documents_are_reported) {
   const spec s = {FLY_F32, 2, 1, 8, 8, 3, 3, {0, 20, 20, 60}};
   fly_mask *mask = scene_mask("selected_tiles");
   fly_attention c;
-  fly_status status;
-  fly_selection *selection;
   make_call(&c, mask, &s);
   c.threads = 1;
   fly_moba_desc d = desc_of(&s, &c);
   d.threads = 1;
-  for (int what = 0; what < 3; what++) {
-    int failures = 0;
-    do {
-      flyi_fail_allocation(failures + 1);
-      status = what == 0   ? fly_moba_select(mask, &d, &selection, &error)
-               : what == 1 ? fly_selection_forward(selection, &c, &error)
-                           : fly_selection_backward(selection, &c, &error);
-      flyi_fail_allocation(0);
-      ck_assert(status == FLY_OK || status == FLY_ERROR_MEMORY);
-      failures += status != FLY_OK;
-    } while (status && failures < 1000);
-    ck_assert_int_eq(status, FLY_OK);
-    ck_assert_int_gt(failures, 1);
-  }
-  fly_selection_release(&selection);
+  scene_failing_selection(mask, &d, &c);
   free_call(&c);
   fly_mask_release(&mask);
 }

@@ -79,6 +79,41 @@ void scene_free_call(fly_attention *c) {
 
 /* ---- real inputs ------------------------------------------------------------------------------------------------- */
 
+/* ---- failing allocations ----------------------------------------------------------------------------------------- */
+
+typedef struct selecting {
+  fly_mask *mask;
+  const fly_moba_desc *desc;
+  const fly_attention *call;
+  fly_selection *selection;
+} selecting;
+
+static fly_status select_blocks(void *context) {
+  selecting *s = context;
+  fly_error error;
+  return fly_moba_select(s->mask, s->desc, &s->selection, &error);
+}
+
+static fly_status selected_forward(void *context) {
+  selecting *s = context;
+  fly_error error;
+  return fly_selection_forward(s->selection, s->call, &error);
+}
+
+static fly_status selected_backward(void *context) {
+  selecting *s = context;
+  fly_error error;
+  return fly_selection_backward(s->selection, s->call, &error);
+}
+
+void scene_failing_selection(fly_mask *mask, const fly_moba_desc *desc, const fly_attention *call) {
+  selecting s = {mask, desc, call, NULL};
+  ck_assert_int_gt(test_failing_allocations(select_blocks, &s), 1);
+  ck_assert_int_gt(test_failing_allocations(selected_forward, &s), 1);
+  ck_assert_int_gt(test_failing_allocations(selected_backward, &s), 1);
+  fly_selection_release(&s.selection);
+}
+
 const char *scene_data(void) {
   const char *directory = getenv("FLYMASK_TEST_DATA");
   if (!directory) puts("SKIPPED: set FLYMASK_TEST_DATA to compare with its references");

@@ -4,6 +4,7 @@
 #define TEST_SA_SCENE_H
 
 #include "call_case.h"
+#include "failing.h"
 #include "oracle_backward.h"
 
 /* masks/NAME.c, or a source, compiled for the best target. Released by the caller. */
@@ -21,6 +22,9 @@ void scene_copy(const fly_tensor *to, const fly_tensor *from);
 /* Makes all tensors of a call that are not there yet: out, lse, d_out, d_lse, d_q, d_k, d_v like q, k and v. */
 void scene_outputs(fly_attention *call, int seed);
 void scene_free_call(fly_attention *call); /* all tensors */
+
+/* Selects, and attends to what is selected, forward and backward, with each allocation failing in turn. */
+void scene_failing_selection(fly_mask *mask, const fly_moba_desc *desc, const fly_attention *call);
 
 /* DIRECTORY/NAME.npy as a dense f32 tensor of four dimensions (ones in front, or behind for an LSE). */
 const char *scene_data(void); /* the directory; NULL: not given, which it says */
