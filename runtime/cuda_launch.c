@@ -70,7 +70,7 @@ static fly_status begin(flyi_cuda_launch *l, bool backward, fly_error *error) {
 
 static void end(flyi_cuda_launch *l) {
   fly_map *made = (fly_map *)l->map;
-  for (int i = 0; i < l->temporaries; i++) l->cuda->driver.free_async(l->temporary[i], l->stream);
+  flyi_cuda_free_temporaries(l);
   if (l->own_map) fly_map_release(&made);
   free(l->argument);
 }

@@ -571,6 +571,8 @@ typedef struct fly_merge_call {
   int threads;           /* as in fly_attention */
   fly_parallel_for parallel_for;
   void *parallel_user;
+  struct fly_cuda *cuda; /* tensor data is in a GPU's memory (section 15); NULL: on the CPU */
+  void *stream;          /* as in fly_attention */
 } fly_merge_call;
 
 /* The attention over all keys, from attentions over disjoint parts of them: split keys, blocks of keys, shards.
