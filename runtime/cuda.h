@@ -140,7 +140,7 @@ enum { FLYI_KEY_GEOMETRY = 1, FLYI_KEY_OUT_ROWS, FLYI_KEY_MAP, FLYI_KEY_FINISH =
 
 /* Checks the rest of the call, loads its code and puts its objects on the device; then the body; then frees. */
 typedef fly_status flyi_cuda_body(flyi_cuda_launch *l, fly_error *error);
-fly_status flyi_cuda_call_run(const flyi_call *call, bool backward, flyi_cuda_body *body, fly_error *error);
+fly_status flyi_cuda_call_run(const flyi_call *call, flyi_direction direction, flyi_cuda_body *body, fly_error *error);
 
 flyi_cuda_tensor flyi_cuda_tensor_of(const fly_tensor *t);
 fly_status flyi_cuda_find(const flyi_cuda_launch *l, flyi_cuda_role role, const flyi_cuda_entry **out,
@@ -157,6 +157,10 @@ typedef enum flyi_cuda_rows_kernel {
 /* Launches one over `rows` rows, with its struct of launch_rows.h. The context is current. */
 fly_status flyi_cuda_run_rows(fly_cuda *cuda, flyi_cuda_stream stream, flyi_cuda_rows_kernel kernel, const void *argument,
                               int64_t rows, fly_error *error);
+
+/* Whether a forward call is one of few queries and many keys for this device; such a call, launched (cuda_split.c). */
+bool flyi_cuda_split_suits(const flyi_call *call);
+fly_status flyi_cuda_split(flyi_cuda_launch *l, fly_error *error);
 
 /* A checked merge on a GPU. */
 fly_status flyi_cuda_merge_call(const fly_merge_call *call, bool backward, fly_error *error);
