@@ -231,6 +231,9 @@ static bool parse_other(int key, char *text, struct argp_state *state, arguments
   case KEY_BACKWARD:
     a->backward = true;
     return true;
+  case KEY_DECODE:
+    a->decode = true;
+    return true;
   case KEY_TEXT:
     a->text = true;
     return true;

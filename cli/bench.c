@@ -308,15 +308,17 @@ static void print_text(const arguments *args, const figures *f) {
   report_line("visible pairs", "%s", grouped(f->pairs));
   report_line("rate", "%.1f GFLOP/s", rate);
   if (args->backward) report_line("rate, backward", "%.1f GFLOP/s", backward);
+  double gbs = forward_gbs(f), read = timing_median(&f->read);
+  if (args->bandwidth) {
+    report_line("keys and values", "%s bytes", grouped(f->bytes));
+    report_line("bandwidth", "%.1f GB/s", gbs);
+  }
   if (f->gpu.cuda) return;
   report_line("peak", "%.1f GFLOP/s (%s, %d thread%s)", peak, peak_kind(args->type), f->threads,
               f->threads == 1 ? "" : "s");
   report_line("share of the peak", "%.2f", peak > 0 ? rate / peak : 0);
   if (args->backward) report_line("share, backward", "%.2f", peak > 0 ? backward / peak : 0);
   if (!args->bandwidth) return;
-  double gbs = forward_gbs(f), read = timing_median(&f->read);
-  report_line("keys and values", "%s bytes", grouped(f->bytes));
-  report_line("bandwidth", "%.1f GB/s", gbs);
   report_line("a loop that reads", "%.1f GB/s", read);
   report_line("share of that", "%.2f", read > 0 ? gbs / read : 0);
 }

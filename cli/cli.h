@@ -53,7 +53,7 @@ typedef struct arguments {
   float scale;
   int threads; /* 0: OpenMP's */
   const char *target, *emit, *sample;
-  bool json, backward, bandwidth, text;
+  bool json, backward, decode, bandwidth, text;
 } arguments;
 
 /* The options' keys. A command lists the options that it takes; parse_argument understands them all. */
@@ -83,7 +83,7 @@ enum {
   KEY_EMIT,
   KEY_JSON,
   KEY_SAMPLE,
-  KEY_BACKWARD,
+  KEY_BACKWARD, KEY_DECODE,
   KEY_FROM_BITMAP,
   KEY_FROM_ARRAYS,
   KEY_TO_ARRAYS,

@@ -148,6 +148,8 @@ fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direc
 /* The same for the backward direction, of a device with so many bytes of shared memory for a block
  * (nvptx_plan_backward.c). */
 void flyi_cuda_plan_backward(const fly_kernel_desc *desc, int shared_bytes, int argument_bytes, flyi_cuda_plan *plan);
+/* And for the direction of few queries (nvptx_plan_split.c). */
+void flyi_cuda_plan_split(const fly_kernel_desc *desc, int argument_bytes, flyi_cuda_plan *plan);
 /* The PTX version that a target needs, times 10; 0: unknown. */
 int flyi_cuda_ptx_version(const char *target);
 /* What a mask decides about its templates: constants of theirs. */
@@ -204,6 +206,8 @@ LLVMContextRef flyi_context_create(void);
 extern const char flyi_tile_bitcode[], flyi_tile_bitcode_end[]; /* templates/mask_tile.c */
 extern const char flyi_fwd_cuda_bitcode[], flyi_fwd_cuda_bitcode_end[]; /* templates/attn_fwd_cuda.c */
 extern const char flyi_fwd_f32_cuda_bitcode[], flyi_fwd_f32_cuda_bitcode_end[]; /* templates/attn_fwd_f32_cuda.c */
+extern const char flyi_split_cuda_bitcode[], flyi_split_cuda_bitcode_end[];         /* templates/attn_split_cuda.c */
+extern const char flyi_split_f32_cuda_bitcode[], flyi_split_f32_cuda_bitcode_end[]; /* templates/attn_split_f32_cuda.c */
 extern const char flyi_bwd_rows_cuda_bitcode[], flyi_bwd_rows_cuda_bitcode_end[]; /* templates/attn_bwd_rows_cuda.c */
 extern const char flyi_bwd_keys_cuda_bitcode[], flyi_bwd_keys_cuda_bitcode_end[]; /* templates/attn_bwd_keys_cuda.c */
 extern const char flyi_bwd_queries_cuda_bitcode[], flyi_bwd_queries_cuda_bitcode_end[]; /* templates/attn_bwd_queries_cuda.c */

@@ -113,13 +113,15 @@ fly_status flyi_cuda_compile(const fly_mask *mask, const fly_kernel_desc *desc, 
   return status;
 }
 
-fly_status fly_kernel_emit(const fly_kernel *kernel, bool backward, fly_emit what, char **text, fly_error *error) {
+fly_status fly_kernel_emit(const fly_kernel *kernel, fly_pass pass, fly_emit what, char **text, fly_error *error) {
   flyi_cuda_plan plan;
   flyi_bytes bytes;
-  flyi_direction direction = backward ? FLYI_DIRECTION_BACKWARD : FLYI_DIRECTION_FORWARD;
+  const flyi_direction direction = (flyi_direction)pass;
   if (!text) return flyi_fail(error, FLY_ERROR_ARGUMENT, "text is NULL");
   *text = NULL;
   if (!kernel) return flyi_fail(error, FLY_ERROR_ARGUMENT, "kernel is NULL");
+  if (pass != FLY_PASS_FORWARD && pass != FLY_PASS_BACKWARD && pass != FLY_PASS_DECODE)
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "pass is %d", (int)pass);
   if (what != FLY_EMIT_LL && what != FLY_EMIT_ASM) return flyi_fail(error, FLY_ERROR_ARGUMENT, "what is %d", (int)what);
   if (!kernel->cuda_target[0])
     return flyi_fail(error, FLY_ERROR_ARGUMENT,

@@ -128,7 +128,9 @@ fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direc
                      "the mask's parameters and buffers take %d slots, and a CUDA kernel's argument has room for %d (a "
                      "parameter takes 1, a buffer %d): declare fewer",
                      slots, (int)((FLYI_CUDA_MAX_ARGUMENT - flyi_cuda_argument_size(0)) / 8), FLYI_BUFFER_SLOTS);
-  if (direction == FLYI_DIRECTION_FORWARD && desc->type == FLY_F32)
+  if (direction == FLYI_DIRECTION_SPLIT)
+    flyi_cuda_plan_split(desc, (int)bytes, plan);
+  else if (direction == FLYI_DIRECTION_FORWARD && desc->type == FLY_F32)
     plan_forward_f32(desc, (int)bytes, plan);
   else if (direction == FLYI_DIRECTION_FORWARD)
     plan_forward(desc, d, (int)bytes, plan);

@@ -134,6 +134,7 @@ void fly_cuda_release(fly_cuda **slot) {
   *slot = NULL;
   if (atomic_fetch_sub_explicit(&cuda->references, 1, memory_order_acq_rel) != 1) return;
   flyi_residents_close(cuda);
+  flyi_residents_free(&cuda->own);
   if (cuda->primary) cuda->driver.primary_release(cuda->info.device);
   flyi_cuda_drop(cuda);
 }

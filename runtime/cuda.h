@@ -1,13 +1,15 @@
 /* cuda.h: what the files of the CUDA runtime share.
  *
  *   the handle (cuda.c)  |  what is resident on a device (cuda_resident.c)
- *   |  calls (cuda_module.c, cuda_check.c, cuda_map.c, cuda_launch.c, cuda_backward.c) */
+ *   |  calls (cuda_module.c, cuda_check.c, cuda_map.c, cuda_launch.c, cuda_split.c, cuda_backward.c)
+ *   |  row by row (cuda_rows.c, cuda_merge.c, cuda_gated.c) */
 #ifndef FLYMASK_RUNTIME_CUDA_H
 #define FLYMASK_RUNTIME_CUDA_H
 
 #include <pthread.h>
 
 #include "call.h"
+#include "compiler/templates/launch_rows.h"
 #include "cuda_driver.h"
 
 /* ---- the handle (cuda.c) --------------------------------------------------------------------------------------- */
@@ -24,6 +26,7 @@ struct fly_cuda {
   struct flyi_resident *first;
   size_t resident;
   int64_t uploads;
+  flyi_residents own; /* what is of no object: modules of cuda_rows.c */
 };
 
 /* Makes the context current for the caller's duration. Between the two the driver's calls can be made. */
@@ -87,10 +90,17 @@ fly_status flyi_cuda_load(fly_kernel *kernel, flyi_direction direction, fly_cuda
 /* The entry of a role for a call whose tensors are aligned or not; -1: there is none. */
 int flyi_cuda_entry_of(const flyi_cuda_loaded *loaded, flyi_cuda_role role, bool aligned);
 
+/* PTX for a target on the device: a module that is the caller's. */
+fly_status flyi_cuda_load_text(fly_cuda *cuda, const char *ptx, const char *target, flyi_cuda_module *out,
+                               fly_error *error);
+
 /* ---- calls: what they check (cuda_check.c) --------------------------------------------------------------------- */
 
 /* Whether the call may go to a GPU: handle, stream, pointers. The context is current. */
 fly_status flyi_cuda_check(const flyi_call *call, bool backward, fly_error *error);
+/* Whether a stream is of the handle's context; whether a tensor is in its device's memory. The context is current. */
+fly_status flyi_cuda_check_stream(const fly_cuda *cuda, flyi_cuda_stream stream, fly_error *error);
+fly_status flyi_cuda_check_tensor(const char *name, const fly_tensor *t, const fly_cuda *cuda, fly_error *error);
 /* FLYI_CUDA_ALIGNED. */
 bool flyi_cuda_aligned(const fly_attention *c, bool backward);
 
@@ -114,6 +124,7 @@ typedef struct flyi_cuda_launch {
 
 /* Device memory until the call ends. */
 fly_status flyi_cuda_temporary(flyi_cuda_launch *l, size_t bytes, flyi_device_memory *out, fly_error *error);
+void flyi_cuda_free_temporaries(flyi_cuda_launch *l);
 /* Fills in mask arguments, row maps and captured buffers. */
 fly_status flyi_cuda_put_geometry(flyi_cuda_launch *l, fly_error *error);
 /* The map in one order, for tiles of so many rows. */
@@ -129,7 +140,7 @@ enum { FLYI_KEY_GEOMETRY = 1, FLYI_KEY_OUT_ROWS, FLYI_KEY_MAP, FLYI_KEY_FINISH =
 
 /* Checks the rest of the call, loads its code and puts its objects on the device; then the body; then frees. */
 typedef fly_status flyi_cuda_body(flyi_cuda_launch *l, fly_error *error);
-fly_status flyi_cuda_call_run(const flyi_call *call, bool backward, flyi_cuda_body *body, fly_error *error);
+fly_status flyi_cuda_call_run(const flyi_call *call, flyi_direction direction, flyi_cuda_body *body, fly_error *error);
 
 flyi_cuda_tensor flyi_cuda_tensor_of(const fly_tensor *t);
 fly_status flyi_cuda_find(const flyi_cuda_launch *l, flyi_cuda_role role, const flyi_cuda_entry **out,
@@ -137,6 +148,24 @@ fly_status flyi_cuda_find(const flyi_cuda_launch *l, flyi_cuda_role role, const 
 /* Sets tiles and together, for pairs that read so many bytes again and again; returns the number of blocks. */
 int64_t flyi_cuda_deal(flyi_cuda_launch *l, int64_t tiles, int64_t pairs, int64_t pair_bytes);
 fly_status flyi_cuda_run(flyi_cuda_launch *l, const flyi_cuda_entry *entry, int64_t blocks, fly_error *error);
+
+/* ---- row by row: kernels that no mask is joined with (cuda_rows.c, cuda_merge.c, cuda_gated.c) ------------------- */
+
+typedef enum flyi_cuda_rows_kernel {
+  FLYI_ROWS_MERGE, FLYI_ROWS_MERGE_BACKWARD, FLYI_ROWS_GATE, FLYI_ROWS_GATE_BACKWARD, FLYI_ROWS_ZERO
+} flyi_cuda_rows_kernel;
+/* Launches one over `rows` rows, with its struct of launch_rows.h. The context is current. */
+fly_status flyi_cuda_run_rows(fly_cuda *cuda, flyi_cuda_stream stream, flyi_cuda_rows_kernel kernel, const void *argument,
+                              int64_t rows, fly_error *error);
+
+/* Whether a forward call is one of few queries and many keys for this device; such a call, launched (cuda_split.c). */
+bool flyi_cuda_split_suits(const flyi_call *call);
+fly_status flyi_cuda_split(flyi_cuda_launch *l, fly_error *error);
+
+/* A checked merge on a GPU. */
+fly_status flyi_cuda_merge_call(const fly_merge_call *call, bool backward, fly_error *error);
+
+/* ---- forward and backward ---------------------------------------------------------------------------------------- */
 
 /* A checked call whose kernel is for a GPU; the workspace's bytes likewise. */
 fly_status flyi_cuda_forward(const flyi_call *call, fly_error *error);

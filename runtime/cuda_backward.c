@@ -237,7 +237,7 @@ static fly_status launch_backward(flyi_cuda_launch *l, fly_error *error) {
 
 fly_status flyi_cuda_backward(const flyi_call *call, fly_error *error) {
   if (!call->c.geometry.batch || !call->c.geometry.heads) return FLY_OK;
-  return flyi_cuda_call_run(call, true, launch_backward, error);
+  return flyi_cuda_call_run(call, FLYI_DIRECTION_BACKWARD, launch_backward, error);
 }
 
 fly_status flyi_cuda_workspace(const flyi_call *call, bool backward, size_t *bytes, fly_error *error) {

@@ -8,13 +8,13 @@
 
 /* ---- the stream ------------------------------------------------------------------------------------------------ */
 
-static fly_status check_stream(const fly_attention *c, fly_error *error) {
-  const flyi_cuda_driver *d = &c->cuda->driver;
+fly_status flyi_cuda_check_stream(const fly_cuda *cuda, flyi_cuda_stream stream, fly_error *error) {
+  const flyi_cuda_driver *d = &cuda->driver;
   flyi_cuda_context context = NULL;
-  if ((uintptr_t)c->stream <= 2) return FLY_OK; /* the default streams, of whatever context is current */
-  int code = d->stream_context(c->stream, &context);
+  if ((uintptr_t)stream <= 2) return FLY_OK; /* the default streams, of whatever context is current */
+  int code = d->stream_context(stream, &context);
   if (code) return flyi_cuda_fail(d, code, error, "stream cannot be used in the fly_cuda's context");
-  if (context != c->cuda->context)
+  if (context != cuda->context)
     return REFUSE(error, "stream is of another CUDA context than call.cuda: use one of its own, or another fly_cuda");
   return FLY_OK;
 }
@@ -38,7 +38,7 @@ static fly_status check_pointer(const char *name, const char *where, uintptr_t p
 }
 
 /* First and last byte: what lies between may be of several mappings. */
-static fly_status check_tensor(const char *name, const fly_tensor *t, const fly_cuda *cuda, fly_error *error) {
+fly_status flyi_cuda_check_tensor(const char *name, const fly_tensor *t, const fly_cuda *cuda, fly_error *error) {
   int64_t last = t->shape[3], size = (int64_t)fly_type_size(t->type);
   if (!t->data || !t->shape[0] || !t->shape[1] || !t->shape[2]) return FLY_OK;
   for (int i = 0; i < 3; i++) last += (t->shape[i] - 1) * t->stride[i];
@@ -58,7 +58,7 @@ static fly_status check_pointers(const fly_attention *c, bool backward, fly_erro
              {"d_q", &c->d_q}, {"d_k", &c->d_k}, {"d_v", &c->d_v}, {"d_out", &c->d_out}, {"d_lse", &c->d_lse}};
   fly_status status = FLY_OK;
   for (int i = 0; !status && i < (backward ? 10 : 5); i++)
-    status = check_tensor(all[i].name, all[i].tensor, c->cuda, error);
+    status = flyi_cuda_check_tensor(all[i].name, all[i].tensor, c->cuda, error);
   if (!status && c->workspace && c->workspace_size) {
     uintptr_t first = (uintptr_t)c->workspace;
     status = check_pointer("workspace", "the first byte", first, c->cuda, error);
@@ -86,7 +86,8 @@ static fly_status check_lengths(const flyi_call *call, fly_error *error) {
 
 fly_status flyi_cuda_check(const flyi_call *call, bool backward, fly_error *error) {
   fly_status status;
-  if ((status = check_lengths(call, error)) || (status = check_stream(&call->c, error))) return status;
+  if ((status = check_lengths(call, error)) || (status = flyi_cuda_check_stream(call->c.cuda, call->c.stream, error)))
+    return status;
   return check_pointers(&call->c, backward, error);
 }
 

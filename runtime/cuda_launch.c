@@ -54,9 +54,9 @@ static void fill_argument(flyi_cuda_launch *l) {
   a->dim = c->kernel->desc.head_dim, a->value_dim = c->kernel->desc.value_dim;
 }
 
-static fly_status begin(flyi_cuda_launch *l, bool backward, fly_error *error) {
+static fly_status begin(flyi_cuda_launch *l, flyi_direction direction, fly_error *error) {
   const fly_attention *c = &l->call->c;
-  flyi_direction direction = backward ? FLYI_DIRECTION_BACKWARD : FLYI_DIRECTION_FORWARD;
+  const bool backward = direction == FLYI_DIRECTION_BACKWARD;
   fly_status status;
   /* Loading code and copying maps are caches of objects that callers see as immutable. */
   if ((status = flyi_cuda_check(l->call, backward, error)) ||
@@ -70,7 +70,7 @@ static fly_status begin(flyi_cuda_launch *l, bool backward, fly_error *error) {
 
 static void end(flyi_cuda_launch *l) {
   fly_map *made = (fly_map *)l->map;
-  for (int i = 0; i < l->temporaries; i++) l->cuda->driver.free_async(l->temporary[i], l->stream);
+  flyi_cuda_free_temporaries(l);
   if (l->own_map) fly_map_release(&made);
   free(l->argument);
 }
@@ -83,7 +83,6 @@ static const char *const role_names[FLYI_CUDA_ROLES] = {
     [FLYI_CUDA_BACKWARD_KEYS] = "gradients of keys and values",
     [FLYI_CUDA_BACKWARD_QUERIES] = "gradients of queries",
     [FLYI_CUDA_FORWARD_SPLIT] = "forward attention of parts",
-    [FLYI_CUDA_MERGE] = "merging parts",
     [FLYI_CUDA_BACKWARD_FINISH] = "the end of the backward pass",
 };
 
@@ -141,12 +140,12 @@ static fly_status launch_forward(flyi_cuda_launch *l, fly_error *error) {
   return flyi_cuda_run(l, entry, flyi_cuda_deal(l, tiles, pairs, bytes), error);
 }
 
-fly_status flyi_cuda_call_run(const flyi_call *call, bool backward, flyi_cuda_body *body, fly_error *error) {
+fly_status flyi_cuda_call_run(const flyi_call *call, flyi_direction direction, flyi_cuda_body *body, fly_error *error) {
   flyi_cuda_launch l = {.call = call, .cuda = call->c.cuda, .stream = call->c.stream};
   bool pushed;
   fly_status status = flyi_cuda_enter(l.cuda, &pushed, error);
   if (status) return status;
-  status = begin(&l, backward, error);
+  status = begin(&l, direction, error);
   if (!status) status = body(&l, error);
   end(&l);
   flyi_cuda_leave(l.cuda, pushed);
@@ -155,5 +154,7 @@ fly_status flyi_cuda_call_run(const flyi_call *call, bool backward, flyi_cuda_bo
 
 fly_status flyi_cuda_forward(const flyi_call *call, fly_error *error) {
   if (!call->c.geometry.batch || !call->c.geometry.heads || !call->domain.max_q) return FLY_OK;
-  return flyi_cuda_call_run(call, false, launch_forward, error);
+  bool split = flyi_cuda_split_suits(call);
+  return flyi_cuda_call_run(call, split ? FLYI_DIRECTION_SPLIT : FLYI_DIRECTION_FORWARD,
+                            split ? flyi_cuda_split : launch_forward, error);
 }

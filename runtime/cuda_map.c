@@ -20,6 +20,10 @@ fly_status flyi_cuda_temporary(flyi_cuda_launch *l, size_t bytes, flyi_device_me
   return FLY_OK;
 }
 
+void flyi_cuda_free_temporaries(flyi_cuda_launch *l) {
+  for (int i = 0; i < l->temporaries; i++) l->cuda->driver.free_async(l->temporary[i], l->stream);
+}
+
 static fly_status put_once(flyi_cuda_launch *l, flyi_stage_fn *stage, const void *object, flyi_device_memory *out,
                            fly_error *error) {
   flyi_staging s = {0};

@@ -11,17 +11,18 @@ enum { LOG_BYTES = 600 };
 /* "sm_80", "sm_90a": 80, 90; 0 for others. */
 static int arch_of(const char *target) { return strncmp(target, "sm_", 3) == 0 ? atoi(target + 3) : 0; }
 
-static fly_status load_text(fly_cuda *cuda, const flyi_cuda_code *code, flyi_cuda_module *out, fly_error *error) {
+fly_status flyi_cuda_load_text(fly_cuda *cuda, const char *ptx, const char *target, flyi_cuda_module *out,
+                               fly_error *error) {
   char log[LOG_BYTES] = "";
   int option[] = {FLYI_CUDA_JIT_ERROR_LOG, FLYI_CUDA_JIT_ERROR_LOG_BYTES};
   void *value[] = {log, (void *)(uintptr_t)sizeof log};
-  int result = cuda->driver.module_load(out, code->ptx.data, 2, option, value);
+  int result = cuda->driver.module_load(out, ptx, 2, option, value);
   if (!result) return FLY_OK;
   log[sizeof log - 1] = 0;
   for (char *c = log; *c; c++)
     if (*c == '\n' || *c == '\r') *c = ' ';
   return flyi_cuda_fail(&cuda->driver, result, error,
-                        "the driver does not take the kernel's PTX for %s on a device of %s%s%s", code->target,
+                        "the driver does not take the kernel's PTX for %s on a device of %s%s%s", target,
                         cuda->info.target, *log ? ": " : "", log);
 }
 
@@ -43,7 +44,7 @@ static fly_status find_functions(fly_cuda *cuda, const flyi_cuda_code *code, fly
 static fly_status load(fly_kernel *kernel, fly_cuda *cuda, const flyi_cuda_code *code, flyi_resident **out,
                        fly_error *error) {
   flyi_resident made = {.cuda = cuda, .key = code->hash};
-  fly_status status = load_text(cuda, code, &made.module, error);
+  fly_status status = flyi_cuda_load_text(cuda, code->ptx.data, code->target, &made.module, error);
   if (status) return status;
   status = find_functions(cuda, code, &made, error);
   if (!status) status = flyi_resident_add(&kernel->residents, &made, out, error);

@@ -143,6 +143,7 @@ fly_status flyi_image_write(const flyi_image *image, flyi_bytes *out, fly_error 
         [ENTRIES] = {entries.data, entries.size},
         [PTX + FLYI_DIRECTION_FORWARD] = image->ptx[FLYI_DIRECTION_FORWARD],
         [PTX + FLYI_DIRECTION_BACKWARD] = image->ptx[FLYI_DIRECTION_BACKWARD],
+        [PTX + FLYI_DIRECTION_SPLIT] = image->ptx[FLYI_DIRECTION_SPLIT],
     };
     good = add_sections(sections, out);
   }

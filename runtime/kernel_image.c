@@ -5,13 +5,13 @@
 
 #include "runtime.h"
 
-/* Both directions of a kernel for a CUDA device, where there are both. */
+/* All code of a kernel for a CUDA device that there is. */
 static fly_status write_cuda(fly_kernel *kernel, flyi_bytes *out, fly_error *error) {
-  const flyi_cuda_code *forward, *backward;
-  fly_status status = flyi_kernel_cuda(kernel, FLYI_DIRECTION_FORWARD, NULL, &forward, error);
-  if (status) return status;
-  status = flyi_kernel_cuda(kernel, FLYI_DIRECTION_BACKWARD, NULL, &backward, error);
-  if (status && status != FLY_ERROR_UNSUPPORTED) return status;
+  const flyi_cuda_code *code;
+  for (int d = 0; d < FLYI_DIRECTIONS; d++) {
+    fly_status status = flyi_kernel_cuda(kernel, (flyi_direction)d, NULL, &code, error);
+    if (status && (d == FLYI_DIRECTION_FORWARD || status != FLY_ERROR_UNSUPPORTED)) return status;
+  }
   return flyi_cuda_image(kernel->mask, &kernel->desc, kernel->cuda_target, atomic_load(&kernel->cuda), out, error);
 }
 

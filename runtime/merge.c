@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "call.h"
+#include "cuda.h"
 
 #define REFUSE(error, ...) flyi_fail(error, FLY_ERROR_ARGUMENT, __VA_ARGS__)
 
@@ -128,6 +128,7 @@ static fly_status check_call(const fly_merge_call *call, bool backward, fly_merg
   if (c->count < 0 || (c->count && !c->partials))
     return REFUSE(error, "partials is NULL, or count %d negative", c->count);
   if (c->threads < 0) return REFUSE(error, "threads is %d", c->threads);
+  if (c->stream && !c->cuda) return REFUSE(error, "stream is given, but cuda is NULL: set both for tensors of a GPU");
   const fly_tensor *whole = backward ? &c->d_out : &c->out, *lse = backward ? &c->d_lse : &c->lse;
   const char *name = backward ? "d_out" : "out";
   if ((status = check_tensor(name, whole, whole->type, whole->shape[3], whole, NULL, !backward, error)) ||
@@ -206,7 +207,9 @@ static fly_status run(const fly_merge_call *call, bool backward, fly_error *erro
   fly_merge_call c;
   fly_status status = check_call(call, backward, &c, error);
   flyi_isa isa;
-  if (status || (status = flyi_isa_parse(NULL, &isa, error))) return status;
+  if (status) return status;
+  if (c.cuda) return flyi_cuda_merge_call(&c, backward, error);
+  if ((status = flyi_isa_parse(NULL, &isa, error))) return status;
   merge m = {.c = &c, .code = code_of(isa), .whole = backward ? &c.d_out : &c.out};
   m.chunks = (m.whole->shape[2] + CHUNK_ROWS - 1) / CHUNK_ROWS;
   int64_t items = m.whole->shape[0] * m.whole->shape[1] * m.chunks;

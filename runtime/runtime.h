@@ -100,7 +100,10 @@ typedef struct flyi_parameter {
   bool baked;        /* a constant of the code: only this value can be bound */
 } flyi_parameter;
 
-typedef enum flyi_direction { FLYI_DIRECTION_FORWARD, FLYI_DIRECTION_BACKWARD, FLYI_DIRECTIONS } flyi_direction;
+/* SPLIT: forward, few queries and many keys; code of its own only on GPUs. */
+typedef enum flyi_direction {
+  FLYI_DIRECTION_FORWARD, FLYI_DIRECTION_BACKWARD, FLYI_DIRECTION_SPLIT, FLYI_DIRECTIONS
+} flyi_direction;
 
 /* A kernel of a PTX text. One role may have several: the first whose needs the call and the device meet is the one to
  * launch. */
@@ -135,7 +138,7 @@ typedef struct flyi_image {
   flyi_section ir;          /* the verified mask as LLVM bitcode, for fly_mask_combine; may be absent */
   flyi_section score;       /* the whole image of a kernel's score modifier; absent: it has none */
   fly_kernel_desc kernel;   /* type FLY_TYPE_NONE: an image of a mask or modifier alone */
-  int entry_counts[FLYI_DIRECTIONS]; /* kernels of ptx[direction]; 0 of both: an image for the CPU */
+  int entry_counts[FLYI_DIRECTIONS]; /* kernels of ptx[direction]; 0 of all: an image for the CPU */
   flyi_cuda_entry *entries[FLYI_DIRECTIONS];
   flyi_section ptx[FLYI_DIRECTIONS]; /* a text, with a NUL at the end (which size counts) */
   void *memory;

@@ -1,4 +1,4 @@
-# ptxas.MASK.TYPE.D.TARGET.fwd|bwd: NVIDIA's assembler takes the kernels without a warning, and no register spills. Its output lists
+# ptxas.MASK.TYPE.D.TARGET.fwd|bwd|decode: NVIDIA's assembler takes the kernels without a warning, and no register spills. Its output lists
 # registers. Without ptxas on the machine, each counts as skipped.
 function(flymask_ptxas_test direction type target dims)
   foreach(dim IN LISTS dims)
@@ -30,4 +30,7 @@ if(FLYMASK_CLI)
   flymask_ptxas_test(fwd f32 sm_80 "64;128;256" causal stochastic)
   flymask_ptxas_test(fwd bf16 sm_80 "16;33;80;96;192x128;256" causal)
   flymask_ptxas_test(fwd bf16 sm_86 "96;256" causal)
+  flymask_ptxas_test(decode bf16 sm_80 "64;128;256" causal)
+  flymask_ptxas_test(decode bf16 sm_90 128 stochastic)
+  flymask_ptxas_test(decode f32 sm_80 "64;128" causal)
 endif()

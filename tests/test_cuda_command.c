@@ -47,16 +47,17 @@ static fly_tensor tensor_of(const npy_array *a) {
 START_TEST(run_on_a_gpu_writes_what_the_oracle_says) {
   static const char *const names[] = {"q.npy",    "k.npy",  "v.npy",  "out.npy", "lse.npy",
                                       "dout.npy", "dq.npy", "dk.npy", "dv.npy"};
+  const int64_t queries = _i == 2 ? 2 : QUERIES, keys = _i == 2 ? 600 : KEYS; /* the last: parts that are merged */
   test_random random = {5};
-  write_random("q.npy", HEADS, QUERIES, DIM, &random);
-  write_random("k.npy", KV_HEADS, KEYS, DIM, &random);
-  write_random("v.npy", KV_HEADS, KEYS, VALUE_DIM, &random);
-  write_random("dout.npy", HEADS, QUERIES, VALUE_DIM, &random);
+  write_random("q.npy", HEADS, queries, DIM, &random);
+  write_random("k.npy", KV_HEADS, keys, DIM, &random);
+  write_random("v.npy", KV_HEADS, keys, VALUE_DIM, &random);
+  write_random("dout.npy", HEADS, queries, VALUE_DIM, &random);
   command_result r = command_run(
       directory,
       "run sliding_window left=50 right=0 --target %s --q-offset end --q q.npy --k k.npy "
       "--v v.npy --out out.npy --lse lse.npy --dout dout.npy --dq dq.npy --dk dk.npy --dv dv.npy",
-      _i ? "sm_80" : "cuda");
+      _i == 1 ? "sm_80" : "cuda");
   ck_assert_msg(r.code == 0, "%s", r.err);
   command_free(&r);
   npy_array a[9];
@@ -65,7 +66,7 @@ START_TEST(run_on_a_gpu_writes_what_the_oracle_says) {
   call.out = tensor_of(&a[3]), call.lse = tensor_of(&a[4]), call.d_out = tensor_of(&a[5]);
   call.d_q = tensor_of(&a[6]), call.d_k = tensor_of(&a[7]), call.d_v = tensor_of(&a[8]);
   call.geometry = (fly_geometry){FLY_INIT(fly_geometry), .batch = BATCH, .heads = HEADS};
-  call.geometry.len_q = QUERIES, call.geometry.len_kv = KEYS, call.geometry.q_offset = KEYS - QUERIES;
+  call.geometry.len_q = queries, call.geometry.len_kv = keys, call.geometry.q_offset = keys - queries;
   int sides[2] = {50, 0};
   oracle_check_units(&call, see_window, sides, 0, "run --target cuda");
   oracle_check_backward_units(&call, see_window, sides, 0x1p-10, "run --target cuda"); /* out was rounded as well */
@@ -110,6 +111,19 @@ START_TEST(bench_on_a_gpu_gives_rates) {
 }
 END_TEST
 
+START_TEST(bench_of_one_query_on_a_gpu_gives_bandwidth) {
+  command_result r = command_run(directory, "bench full --target cuda --lengths 1,600 --heads 4,2 --head-dim 64 "
+                                            "--dtype f32 --bandwidth --json");
+  ck_assert_msg(r.code == 0, "%s", r.err);
+  json_t *all = json_loads(r.out, 0, NULL);
+  ck_assert_ptr_nonnull(all);
+  ck_assert_int_eq(json_integer_value(json_object_get(all, "bytes")), 2 * 2 * 600 * 64 * 4);
+  ck_assert(json_real_value(json_object_get(all, "gbs")) > 0);
+  json_decref(all);
+  command_free(&r);
+}
+END_TEST
+
 START_TEST(a_machine_without_a_gpu_says_so) {
   setenv("SIMCUDA_DEVICES", "0", 1);
   command_result r = command_run(directory, "bench causal --target cuda --lengths 64 --head-dim 64 --dtype bf16");
@@ -128,9 +142,10 @@ static Suite *make_suite(void) {
   Suite *suite = suite_create("cuda_command");
   TCase *tests = tcase_create("command");
   tcase_add_checked_fixture(tests, make_directory, command_remove_directory);
-  tcase_add_loop_test(tests, run_on_a_gpu_writes_what_the_oracle_says, 0, 2);
+  tcase_add_loop_test(tests, run_on_a_gpu_writes_what_the_oracle_says, 0, 3);
   tcase_add_test(tests, modifiers_and_sinks_on_a_gpu_are_refused);
   tcase_add_test(tests, bench_on_a_gpu_gives_rates);
+  tcase_add_test(tests, bench_of_one_query_on_a_gpu_gives_bandwidth);
   tcase_add_test(tests, a_machine_without_a_gpu_says_so);
   suite_add_tcase(suite, tests);
   return suite;

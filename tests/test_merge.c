@@ -2,215 +2,18 @@
  * formula in double precision, and the attention oracle over all keys. */
 #include <float.h>
 
-#include "support/call_case.h"
 #include "support/failing.h"
-
-enum { MOST = 5 };
-
-/* ---- a case ------------------------------------------------------------------------------------------------------ */
-
-typedef struct merge_spec {
-  fly_type type[MOST], out_type; /* 0: f32 */
-  int count, dim;
-  int64_t batch, heads, rows;
-  bool row_maps, padded, d_lse;
-  int empty; /* so many of 8 partial rows are empty */
-  int seed, threads;
-} merge_spec;
-
-typedef struct merge_case {
-  merge_spec spec;
-  fly_partial partials[MOST];
-  fly_merge_call call;
-  void *memory[8 * MOST + 8];
-  int used;
-} merge_case;
-
-static void *guarded(merge_case *t, size_t bytes, size_t align) {
-  void *memory = guard_alloc(bytes ? bytes : align, align, (t->used + t->spec.seed) % 3 == 0);
-  return t->memory[t->used++] = memory;
-}
-
-static fly_tensor make(merge_case *t, fly_type type, int64_t rows, int64_t dim) {
-  const merge_spec *s = &t->spec;
-  fly_tensor x = fly_tensor_dense(NULL, type, s->batch, s->heads, rows, dim);
-  if (s->padded) x.stride[2] = s->heads * (dim + 1), x.stride[1] = dim + 1, x.stride[0] = rows * x.stride[2];
-  int64_t elements = x.stride[0] * (s->batch - 1) + x.stride[1] * (s->heads - 1) + x.stride[2] * (rows - 1) + dim;
-  x.data = guarded(t, elements * fly_type_size(type), fly_type_size(type));
-  return x;
-}
-
-static void fill(const fly_tensor *x, test_random *random, double amplitude) {
-  for (int64_t b = 0; b < x->shape[0]; b++)
-    for (int64_t h = 0; h < x->shape[1]; h++)
-      for (int64_t r = 0; r < x->shape[2]; r++)
-        for (int64_t d = 0; d < x->shape[3]; d++)
-          oracle_set(x, b, h, r, d, random ? amplitude * test_normal(random) : CALL_UNTOUCHED);
-}
-
-/* Distinct rows of `limit`, now and then -1. */
-static fly_row_map make_rows(merge_case *t, int64_t limit, test_random *random) {
-  const merge_spec *s = &t->spec;
-  int64_t planes = s->batch * s->heads;
-  int32_t *rows = guarded(t, planes * s->rows * sizeof *rows, sizeof *rows), *all = malloc(limit * sizeof *all);
-  for (int64_t p = 0; p < planes; p++) {
-    for (int64_t i = 0; i < limit; i++) all[i] = (int32_t)i;
-    for (int64_t i = 0; i < s->rows; i++) {
-      int64_t j = test_range(random, i, limit - 1);
-      int32_t x = all[j];
-      all[j] = all[i], all[i] = x;
-      rows[p * s->rows + i] = test_range(random, 0, 5) ? x : -1;
-    }
-  }
-  free(all);
-  return (fly_row_map){rows, s->heads * s->rows, s->rows};
-}
-
-static void init(merge_case *t, const merge_spec *spec) {
-  *t = (merge_case){.spec = *spec};
-  merge_spec *s = &t->spec;
-  test_random random = {12345 + (uint64_t)s->seed};
-  for (int i = 0; i < s->count; i++) {
-    fly_partial *p = &t->partials[i];
-    fly_type type = s->type[i] ? s->type[i] : FLY_F32;
-    int64_t rows = s->rows + (s->row_maps ? 9 + i : 0);
-    p->out = make(t, type, rows, s->dim), p->lse = make(t, FLY_F32, rows, 1);
-    p->d_out = make(t, type, rows, s->dim), p->d_lse = make(t, FLY_F32, rows, 1);
-    fill(&p->out, &random, 1), fill(&p->lse, &random, 3);
-    fill(&p->d_out, NULL, 0), fill(&p->d_lse, NULL, 0);
-    if (s->row_maps && i % 2 == 0)
-      p->rows = make_rows(t, rows, &random);
-    else
-      p->out.shape[2] = p->lse.shape[2] = p->d_out.shape[2] = p->d_lse.shape[2] = s->rows;
-    for (int64_t b = 0; b < s->batch; b++)
-      for (int64_t h = 0; h < s->heads; h++)
-        for (int64_t r = 0; r < p->out.shape[2]; r++) {
-          if (test_range(&random, 0, 7) >= s->empty) continue;
-          oracle_set(&p->lse, b, h, r, 0, -INFINITY);
-          for (int d = 0; d < s->dim; d++) oracle_set(&p->out, b, h, r, d, NAN); /* never read */
-        }
-  }
-  fly_type type = s->out_type ? s->out_type : FLY_F32;
-  t->call = (fly_merge_call){FLY_INIT(fly_merge_call),
-                             .partials = t->partials,
-                             .count = s->count,
-                             .threads = s->threads,
-                             .out = make(t, type, s->rows, s->dim),
-                             .lse = make(t, FLY_F32, s->rows, 1),
-                             .d_out = make(t, type, s->rows, s->dim)};
-  if (s->d_lse) t->call.d_lse = make(t, FLY_F32, s->rows, 1), fill(&t->call.d_lse, &random, 1);
-  fill(&t->call.out, NULL, 0), fill(&t->call.lse, NULL, 0), fill(&t->call.d_out, &random, 1);
-}
-
-static void finish(merge_case *t) {
-  for (int i = 0; i < t->used; i++) guard_free(t->memory[i]);
-}
-
-/* ---- the formula ------------------------------------------------------------------------------------------------- */
-
-static int64_t row_of(const fly_partial *p, int64_t b, int64_t h, int64_t r) {
-  return p->rows.rows ? p->rows.rows[b * p->rows.stride_batch + h * p->rows.stride_head + r] : r;
-}
-
-/* The weights of a row's partials, and its LSE. */
-static double weigh(const merge_case *t, int64_t b, int64_t h, int64_t r, double *weight) {
-  double most = -INFINITY, sum = 0;
-  for (int i = 0; i < t->spec.count; i++) {
-    int64_t row = row_of(&t->partials[i], b, h, r);
-    weight[i] = row < 0 ? -INFINITY : oracle_get(&t->partials[i].lse, b, h, row, 0);
-    most = fmax(most, weight[i]);
-  }
-  for (int i = 0; i < t->spec.count; i++) sum += weight[i] = most == -INFINITY ? 0 : exp(weight[i] - most);
-  for (int i = 0; i < t->spec.count && sum > 0; i++) weight[i] /= sum;
-  return sum > 0 ? most + log(sum) : -INFINITY;
-}
-
-static double rounding(fly_type type, double x) {
-  return type == FLY_F16    ? fabs(x) * 0x1.01p-11 + 0x1p-24
-         : type == FLY_BF16 ? fabs(x) * 0x1.01p-8 + 0x1p-133
-                            : fabs(x) * 0x1.01p-24 + 0x1p-149;
-}
-
-/* One rounding of the result, and a little of double precision. */
-static void expect(double got, const fly_tensor *x, double want, double size, const char *what, int64_t r, int64_t d) {
-  double tolerance = rounding(x->type, want) + 1e-14 * size;
-  if (got == want || fabs(got - want) <= tolerance) return;
-  ck_abort_msg("%s[%d, %d] is %.10g, not %.10g within %.2g", what, (int)r, (int)d, got, want, tolerance);
-}
-
-static void check_forward(const merge_case *t) {
-  double weight[MOST];
-  for (int64_t b = 0; b < t->spec.batch; b++)
-    for (int64_t h = 0; h < t->spec.heads; h++)
-      for (int64_t r = 0; r < t->spec.rows; r++) {
-        double lse = weigh(t, b, h, r, weight);
-        expect(oracle_get(&t->call.lse, b, h, r, 0), &t->call.lse, lse, 1, "lse", r, 0);
-        for (int d = 0; d < t->spec.dim; d++) {
-          double want = 0, size = 0;
-          for (int i = 0; i < t->spec.count; i++) {
-            double x = weight[i] > 0
-                           ? weight[i] * oracle_get(&t->partials[i].out, b, h, row_of(&t->partials[i], b, h, r), d)
-                           : 0;
-            want += x, size += fabs(x);
-          }
-          expect(oracle_get(&t->call.out, b, h, r, d), &t->call.out, want, size, "out", r, d);
-        }
-      }
-}
-
-static void check_backward(const merge_case *t) {
-  double weight[MOST], dot[MOST];
-  for (int64_t b = 0; b < t->spec.batch; b++)
-    for (int64_t h = 0; h < t->spec.heads; h++)
-      for (int64_t r = 0; r < t->spec.rows; r++) {
-        weigh(t, b, h, r, weight);
-        double mean = 0, d_lse = t->spec.d_lse ? oracle_get(&t->call.d_lse, b, h, r, 0) : 0;
-        for (int i = 0; i < t->spec.count; i++) {
-          dot[i] = 0;
-          for (int d = 0; d < t->spec.dim && weight[i] > 0; d++)
-            dot[i] += oracle_get(&t->call.d_out, b, h, r, d) *
-                      oracle_get(&t->partials[i].out, b, h, row_of(&t->partials[i], b, h, r), d);
-          mean += weight[i] * dot[i];
-        }
-        for (int i = 0; i < t->spec.count; i++) {
-          const fly_partial *p = &t->partials[i];
-          int64_t row = row_of(p, b, h, r);
-          if (row < 0) continue;
-          double want = weight[i] > 0 ? weight[i] * (dot[i] - mean + d_lse) : 0;
-          expect(oracle_get(&p->d_lse, b, h, row, 0), &p->d_lse, want, t->spec.dim * 10, "d_lse", r, i);
-          for (int d = 0; d < t->spec.dim; d++)
-            expect(oracle_get(&p->d_out, b, h, row, d), &p->d_out, weight[i] * oracle_get(&t->call.d_out, b, h, r, d),
-                   1, "d_out", r, d);
-        }
-      }
-}
-
-/* Rows of partials that nothing reads keep their gradients. */
-static void check_untouched(const merge_case *t) {
-  for (int i = 0; i < t->spec.count; i++) {
-    const fly_partial *p = &t->partials[i];
-    if (!p->rows.rows) continue;
-    for (int64_t b = 0; b < t->spec.batch; b++)
-      for (int64_t h = 0; h < t->spec.heads; h++)
-        for (int64_t row = 0; row < p->out.shape[2]; row++) {
-          bool read = false;
-          for (int64_t r = 0; r < t->spec.rows; r++) read |= row_of(p, b, h, r) == row;
-          ck_assert(read == (oracle_get(&p->d_lse, b, h, row, 0) != CALL_UNTOUCHED));
-          ck_assert(read == (oracle_get(&p->d_out, b, h, row, 0) != CALL_UNTOUCHED));
-        }
-  }
-}
+#include "support/merge_case.h"
 
 static void run(const merge_spec *spec) {
   merge_case t;
   fly_error error;
-  init(&t, spec);
+  merge_init(&t, spec);
   ck_fly_ok(fly_merge(&t.call, &error), error);
-  check_forward(&t);
+  merge_check_forward(&t);
   ck_fly_ok(fly_merge_backward(&t.call, &error), error);
-  check_backward(&t);
-  check_untouched(&t);
-  finish(&t);
+  merge_check_backward(&t);
+  merge_finish(&t);
 }
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
@@ -245,14 +48,14 @@ START_TEST(an_empty_call_is_all_right) {
   for (int what = 0; what < 3; what++) {
     merge_case t;
     fly_error error;
-    init(&t, &s);
+    merge_init(&t, &s);
     fly_tensor *all[] = {&t.call.out,          &t.call.lse,          &t.call.d_out,       &t.partials[0].out,
                          &t.partials[0].lse,   &t.partials[1].out,   &t.partials[1].lse,  &t.partials[0].d_out,
                          &t.partials[0].d_lse, &t.partials[1].d_out, &t.partials[1].d_lse};
     for (int i = 0; i < 11; i++) all[i]->shape[what] = 0;
     ck_fly_ok(fly_merge(&t.call, &error), error);
     ck_fly_ok(fly_merge_backward(&t.call, &error), error);
-    finish(&t);
+    merge_finish(&t);
   }
 }
 END_TEST
@@ -288,7 +91,7 @@ END_TEST
 static double loss(merge_case *t) {
   double weight[MOST], sum = 0;
   for (int64_t r = 0; r < t->spec.rows; r++) {
-    sum += oracle_get(&t->call.d_lse, 0, 0, r, 0) * weigh(t, 0, 0, r, weight);
+    sum += oracle_get(&t->call.d_lse, 0, 0, r, 0) * merge_weigh(t, 0, 0, r, weight);
     for (int i = 0; i < t->spec.count; i++)
       for (int d = 0; d < t->spec.dim; d++)
         sum += weight[i] * oracle_get(&t->call.d_out, 0, 0, r, d) * oracle_get(&t->partials[i].out, 0, 0, r, d);
@@ -300,7 +103,7 @@ START_TEST(gradients_are_central_differences) {
   merge_case t;
   merge_spec s = {.count = 3, .dim = 4, .batch = 1, .heads = 1, .rows = 5, .d_lse = true};
   fly_error error;
-  init(&t, &s);
+  merge_init(&t, &s);
   ck_fly_ok(fly_merge_backward(&t.call, &error), error);
   for (int i = 0; i < s.count; i++)
     for (int64_t r = 0; r < s.rows; r++)
@@ -316,7 +119,7 @@ START_TEST(gradients_are_central_differences) {
         ck_assert_msg(fabs(got - want) < 1e-5 * (1 + fabs(want)), "partial %d row %d channel %d: %g, not %g", i, (int)r,
                       d, got, want);
       }
-  finish(&t);
+  merge_finish(&t);
 }
 END_TEST
 
@@ -324,13 +127,13 @@ START_TEST(merging_in_place_gives_the_same_bits) {
   merge_case t, u;
   merge_spec s = {.count = 3, .dim = 70, .batch = 2, .heads = 2, .rows = 150, .empty = 2};
   fly_error error;
-  init(&t, &s), init(&u, &s);
+  merge_init(&t, &s), merge_init(&u, &s);
   ck_fly_ok(fly_merge(&t.call, &error), error);
   u.call.out = u.partials[1].out, u.call.lse = u.partials[1].lse;
   ck_fly_ok(fly_merge(&u.call, &error), error);
   ck_assert_mem_eq(t.call.out.data, u.call.out.data, sizeof(float) * 70 * 2 * 2 * 150);
   ck_assert_mem_eq(t.call.lse.data, u.call.lse.data, sizeof(float) * 2 * 2 * 150);
-  finish(&t), finish(&u);
+  merge_finish(&t), merge_finish(&u);
 }
 END_TEST
 
@@ -338,19 +141,19 @@ START_TEST(any_number_of_threads_gives_the_same_bits) {
   merge_case t, u;
   merge_spec s = {.count = 4, .dim = 33, .batch = 2, .heads = 3, .rows = 700, .threads = 1, .d_lse = true};
   fly_error error;
-  init(&t, &s);
+  merge_init(&t, &s);
   ck_fly_ok(fly_merge(&t.call, &error), error);
   ck_fly_ok(fly_merge_backward(&t.call, &error), error);
   for (s.threads = 2; s.threads < 6; s.threads++) {
-    init(&u, &s);
+    merge_init(&u, &s);
     ck_fly_ok(fly_merge(&u.call, &error), error);
     ck_fly_ok(fly_merge_backward(&u.call, &error), error);
     ck_assert_mem_eq(t.call.out.data, u.call.out.data, sizeof(float) * 33 * 2 * 3 * 700);
     for (int i = 0; i < 4; i++)
       ck_assert_mem_eq(t.partials[i].d_out.data, u.partials[i].d_out.data, sizeof(float) * 33 * 2 * 3 * 700);
-    finish(&u);
+    merge_finish(&u);
   }
-  finish(&t);
+  merge_finish(&t);
 }
 END_TEST
 
@@ -358,7 +161,7 @@ START_TEST(huge_and_infinite_log_sum_exps) {
   merge_case t;
   merge_spec s = {.count = 2, .dim = 3, .batch = 1, .heads = 1, .rows = 5};
   fly_error error;
-  init(&t, &s);
+  merge_init(&t, &s);
   static const double lse[5][2] = {{3e38, 3e38}, {-3e38, 3e38}, {INFINITY, 0}, {NAN, 0}, {NAN, -INFINITY}};
   for (int r = 0; r < 5; r++)
     for (int i = 0; i < 2; i++) oracle_set(&t.partials[i].lse, 0, 0, r, 0, lse[r][i]);
@@ -371,7 +174,7 @@ START_TEST(huge_and_infinite_log_sum_exps) {
   }
   ck_assert_double_eq(oracle_get(&t.call.lse, 0, 0, 1, 0), (float)3e38);
   for (int r = 2; r < 5; r++) ck_assert(isnan(oracle_get(&t.call.lse, 0, 0, r, 0)));
-  finish(&t);
+  merge_finish(&t);
 }
 END_TEST
 
@@ -386,11 +189,11 @@ START_TEST(misuse_is_refused) {
   fly_error error;
 #define REFUSED(change, backward, text)                                                                                \
   do {                                                                                                                 \
-    init(&t, &s);                                                                                                      \
+    merge_init(&t, &s);                                                                                                \
     change;                                                                                                            \
     ck_assert_int_eq(status_of(&t, backward, &error), FLY_ERROR_ARGUMENT);                                             \
     ck_assert_msg(strstr(error.message, text) != NULL, "%s", error.message);                                           \
-    finish(&t);                                                                                                        \
+    merge_finish(&t);                                                                                                  \
   } while (0)
   REFUSED(t.call.size = 1, false, "FLY_INIT(fly_merge_call)");
   REFUSED(t.call.count = -1, false, "count -1");
@@ -422,9 +225,9 @@ static fly_status merge_backward(void *context) {
 START_TEST(failing_allocations_are_reported) {
   merge_case t;
   merge_spec s = {.count = 2, .dim = 8, .batch = 1, .heads = 1, .rows = 6, .row_maps = true};
-  init(&t, &s);
+  merge_init(&t, &s);
   ck_assert_int_eq(test_failing_allocations(merge_backward, &t), 3);
-  finish(&t);
+  merge_finish(&t);
 }
 END_TEST
 
@@ -432,12 +235,12 @@ START_TEST(a_vector_level_that_does_not_exist_is_an_error) {
   fly_error error;
   merge_spec s = {.count = 1, .dim = 8, .batch = 1, .heads = 1, .rows = 3, .type = {FLY_F32}, .out_type = FLY_F32};
   merge_case t;
-  init(&t, &s);
+  merge_init(&t, &s);
   setenv("FLYMASK_ISA", "x86-64-v9", 1);
   ck_assert_int_eq(fly_merge(&t.call, &error), FLY_ERROR_ARGUMENT);
   ck_assert_ptr_nonnull(strstr(error.message, "FLYMASK_ISA is x86-64-v9"));
   unsetenv("FLYMASK_ISA");
-  finish(&t);
+  merge_finish(&t);
 }
 END_TEST
 

@@ -67,7 +67,7 @@ START_TEST(the_same_kernel_is_the_same_text) {
   for (int i = 0; i < 2; i++) {
     fly_mask *mask = compile("");
     fly_kernel *kernel = create(mask, "sm_90", 40);
-    ck_fly_ok(fly_kernel_emit(kernel, false, FLY_EMIT_ASM, &texts[i], &error), error);
+    ck_fly_ok(fly_kernel_emit(kernel, FLY_PASS_FORWARD, FLY_EMIT_ASM, &texts[i], &error), error);
     fly_kernel_release(&kernel);
     fly_mask_release(&mask);
   }

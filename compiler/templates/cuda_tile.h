@@ -237,9 +237,9 @@ INL void copy_elements(u32 to, u64 from, i32 bytes) {
 }
 
 /* Where pass i of a tile at `to` (with share_at added) puts this thread's chunk. Rows of other passes differ in row & 7
- * where a pass has four of them. */
+ * where a pass has fewer than eight of them, a power of two. */
 INL u32 pass_at(struct share s, u32 to, i32 i) {
-  u32 flip = share_rows(s) % 8 && (i & 1) ? 64 : 0;
+  u32 flip = (u32)(i * share_rows(s) & 7) << 4;
   return (to ^ flip) + (u32)(i * share_rows(s) * tile_pitch(s.width));
 }
 

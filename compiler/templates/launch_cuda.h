@@ -23,8 +23,8 @@ typedef enum flyi_cuda_role {
   FLYI_CUDA_BACKWARD_ROWS,    /* outer: queries. Writes neg_lse and delta */
   FLYI_CUDA_BACKWARD_KEYS,    /* outer: keys (of call.walk query heads), inner: queries. Writes d_k, d_v */
   FLYI_CUDA_BACKWARD_QUERIES, /* outer: queries, inner: keys. Writes d_q */
-  FLYI_CUDA_FORWARD_SPLIT,    /* as FORWARD, for a part of the inner tiles. Writes part_out, part_lse */
-  FLYI_CUDA_MERGE,            /* outer: queries. part_out, part_lse to out, lse */
+  FLYI_CUDA_FORWARD_SPLIT,    /* outer: queries of call.walk heads, which lie together; a part of the inner tiles. Writes
+                                 part_out, part_lse, which fly_merge_rows (launch_rows.h) makes out and lse of */
   FLYI_CUDA_BACKWARD_FINISH,  /* outer: rows of the tensor call.finish.to. Sums rows that repeat, zeroes those not read */
   FLYI_CUDA_ROLES
 } flyi_cuda_role;
@@ -90,12 +90,13 @@ typedef struct flyi_cuda_call {
                                             go straight to their tensor */
   int32_t rows_q, rows_kv;               /* of the longest entry, rounded up to multiples of 256 */
   int32_t add_gradients;
-  int32_t walk;                          /* query heads of a pair of BACKWARD_KEYS: group, or 1 where kv_rows differ by head */
+  int32_t walk;                          /* query heads of a pair of BACKWARD_KEYS and of FORWARD_SPLIT: group, or 1 where kv_rows
+                                            (in FORWARD_SPLIT also the map) differ by head */
   flyi_cuda_finish finish;
-  /* split keys */
-  int32_t parts;                         /* a block walks part x % parts of its inner tiles; 0 or 1: all of them */
-  uint64_t part_out, part_lse;           /* f32 [part][batch][heads][rows of the call][value_dim], and without value_dim */
-  int64_t part_stride;                   /* rows of a part: batch * heads * rows of the call */
+  /* FORWARD_SPLIT, whose grid is (parts * tiles * pairs, 1, 1): see split_cuda.h */
+  int32_t parts;                         /* a block walks part x % parts of its inner tiles */
+  uint64_t part_out, part_lse;           /* f32 [part][batch][heads][rows_q][value_dim], and without value_dim */
+  int64_t part_stride;                   /* rows of a part: batch * heads * rows_q */
   /* then flyi_mask_args: lengths, cu_q, cu_kv, q_rows, kv_rows (null: the identity; not where the mask reads tokens),
      slots */
 } flyi_cuda_call;

@@ -542,8 +542,10 @@ FLY_API fly_status fly_mask_emit(const char *source, const char *name, const fly
 FLY_API fly_status fly_score_emit(const char *source, const char *name, const fly_compile_options *options, fly_emit what,
                                   char **text, fly_error *error);
 
-/* The same of a kernel for a GPU, whose assembly is PTX: of its forward kernels, or the backward ones. [compiler] */
-FLY_API fly_status fly_kernel_emit(const fly_kernel *kernel, bool backward, fly_emit what, char **text, fly_error *error);
+/* The same of a kernel for a GPU, whose assembly is PTX: of its forward kernels, the backward ones, or those for few
+ * queries and many keys. [compiler] */
+typedef enum fly_pass { FLY_PASS_FORWARD, FLY_PASS_BACKWARD, FLY_PASS_DECODE } fly_pass;
+FLY_API fly_status fly_kernel_emit(const fly_kernel *kernel, fly_pass pass, fly_emit what, char **text, fly_error *error);
 
 /* The targets this machine runs, best first, NULL-terminated: "x86-64-v4-bf16" (x86-64-v4 with AVX512-BF16: bf16 tensors are
  * multiplied as they are, and P rounded to bf16: beside f32's errors, an output is off by at most 2^-8 sum P |V|, dV by
@@ -571,6 +573,8 @@ typedef struct fly_merge_call {
   int threads;           /* as in fly_attention */
   fly_parallel_for parallel_for;
   void *parallel_user;
+  struct fly_cuda *cuda; /* tensor data is in a GPU's memory (section 15); NULL: on the CPU */
+  void *stream;          /* as in fly_attention */
 } fly_merge_call;
 
 /* The attention over all keys, from attentions over disjoint parts of them: split keys, blocks of keys, shards.

@@ -7,7 +7,8 @@ flymask=$1 ptxas=$2 mask=$3 type=$4 dim=$5 target=$6 direction=$7
 shift 7
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-back=; [ "$direction" = fwd ] || back=--backward
+back=
+case $direction in bwd) back=--backward ;; decode) back=--decode ;; esac
 "$flymask" build "$mask" "$@" --dtype "$type" --head-dim "$dim" --target "$target" --emit asm $back -o "$work/k.ptx"
 "$ptxas" -v -arch="$target" "$work/k.ptx" -o "$work/k.cubin" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 # What "-v" says of a kernel: its name; stack and spills; registers.

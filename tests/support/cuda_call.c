@@ -28,6 +28,22 @@ static size_t extent(const fly_tensor *t) {
   return (size_t)elements * fly_type_size(t->type);
 }
 
+fly_tensor cuda_tensor_put(fly_cuda *cuda, const fly_tensor *host) {
+  fly_tensor device = *host;
+  fly_error error;
+  if (!host->data) return device;
+  ck_fly_ok(fly_cuda_alloc(cuda, extent(host), &device.data, &error), error);
+  ck_fly_ok(fly_cuda_write(cuda, device.data, host->data, extent(host), NULL, &error), error);
+  return device;
+}
+
+void cuda_tensor_get(fly_cuda *cuda, const fly_tensor *device, const fly_tensor *host) {
+  fly_error error;
+  if (host->data) ck_fly_ok(fly_cuda_read(cuda, host->data, device->data, extent(host), NULL, &error), error);
+}
+
+void cuda_tensor_free(fly_cuda *cuda, fly_tensor *device) { fly_cuda_free(cuda, &device->data); }
+
 void cuda_call_init(cuda_call *t, fly_cuda *cuda, const fly_attention *host, const fly_kernel *kernel) {
   fly_error error;
   *t = (cuda_call){.call = *host, .host = host};
@@ -56,7 +72,7 @@ void cuda_call_free(cuda_call *t) {
 }
 
 /* The simulated driver says more than an error's words. */
-static void check(fly_status status, const fly_error *error) {
+void cuda_ok(fly_status status, const fly_error *error) {
   const char *(*report)(void) = NULL;
   if (!status) return;
   void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -68,8 +84,8 @@ static void run(fly_cuda *cuda, const fly_attention *host, const fly_kernel *ker
   cuda_call t;
   fly_error error;
   cuda_call_init(&t, cuda, host, kernel);
-  check(backward ? fly_attention_backward(&t.call, &error) : fly_attention_forward(&t.call, &error), &error);
-  check(fly_cuda_synchronize(cuda, t.call.stream, &error), &error);
+  cuda_ok(backward ? fly_attention_backward(&t.call, &error) : fly_attention_forward(&t.call, &error), &error);
+  cuda_ok(fly_cuda_synchronize(cuda, t.call.stream, &error), &error);
   cuda_call_fetch(&t, backward);
   cuda_call_free(&t);
 }

@@ -8,6 +8,14 @@
 /* The handle of device 0. Fails the test where there is none. */
 fly_cuda *cuda_open(void);
 
+/* A host tensor's copy on the device, without data where that has none; its bytes back; its end. */
+fly_tensor cuda_tensor_put(fly_cuda *cuda, const fly_tensor *host);
+void cuda_tensor_get(fly_cuda *cuda, const fly_tensor *device, const fly_tensor *host);
+void cuda_tensor_free(fly_cuda *cuda, fly_tensor *device);
+
+/* Fails the test with the driver's report, where there is an error. */
+void cuda_ok(fly_status status, const fly_error *error);
+
 typedef struct cuda_call {
   fly_attention call; /* tensors are the device's; everything else the host call's */
   const fly_attention *host;

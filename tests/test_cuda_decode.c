@@ -1,0 +1,264 @@
+/* Few queries and many keys on a CUDA device, simulated here: ranges of keys by blocks of their own, merged by LSE,
+ * against double precision. simcuda.decode.CASE.TYPE is one case of this suite. */
+#include "call_case.h"
+#include "cuda_call.h"
+#include "cuda_kernel.h"
+#include "simcuda/simcuda.h"
+
+static const char window[] = "FLY_PARAM(int, left, 1000); FLY_PARAM(int, right, 0);"
+                             "bool mask(int b, int h, int q, int kv) {"
+                             "  return (left < 0 || q - kv <= left) && (right < 0 || kv - q <= right); }";
+
+static fly_cuda *cuda;
+
+static void open_device(void) { cuda = cuda_open(); }
+static void close_device(void) { fly_cuda_release(&cuda); }
+
+static uint64_t launches(void) {
+  simcuda_counts counts;
+  simcuda_get_counts(&counts);
+  return counts.launches;
+}
+
+/* A host call bound to a mask that says what `see` says, with a map of the given tiles (0: none). */
+typedef struct decode_case {
+  call_case t;
+  fly_kernel *kernel;
+  fly_bound *bound;
+  fly_map *map;
+} decode_case;
+
+static void open_case(decode_case *d, const call_spec *spec, const char *name, const char *source, int left, int right,
+                      int tile, oracle_predicate *see, void *context) {
+  fly_error error;
+  fly_arg args[] = {FLY_INT("left", left), FLY_INT("right", right)};
+  fly_map_options options = {FLY_INIT(fly_map_options), .tile_q = tile, .tile_kv = tile};
+  memset(d, 0, sizeof *d);
+  call_init(&d->t, spec, see, context);
+  fly_attention *c = &d->t.call;
+  d->kernel = cuda_kernel(name, source, d->t.spec.type, d->t.spec.dim, d->t.spec.value_dim);
+  ck_fly_ok(fly_mask_bind(fly_kernel_mask(d->kernel), args, 2, &d->bound, &error), error);
+  if (tile) ck_fly_ok(fly_map_build(d->bound, &c->geometry, &options, &d->map, &error), error);
+  c->kernel = d->kernel, c->bound = d->bound, c->map = d->map;
+}
+
+static void close_case(decode_case *d) {
+  fly_map_release(&d->map);
+  fly_kernel_release(&d->kernel);
+  fly_bound_release(&d->bound);
+  call_free(&d->t);
+}
+
+/* Two launches: parts and their merge. */
+static void run_split(decode_case *d) {
+  uint64_t before = launches();
+  cuda_forward(cuda, &d->t.call, d->kernel);
+  ck_assert_uint_eq(launches() - before, 2);
+}
+
+static void test_window(const call_spec *spec, int left, int right, int tile) {
+  int sides[2] = {left, right};
+  char what[256];
+  decode_case d;
+  open_case(&d, spec, "window", window, left, right, tile, see_window, sides);
+  const call_spec *s = &d.t.spec;
+  snprintf(what, sizeof what, "%s D %d DV %d batch %d heads %d/%d lengths %d, %d layout %d rows %d %d %d window %d, %d",
+           fly_type_name(s->type), s->dim, s->value_dim, (int)s->batch, (int)s->heads, (int)s->kv_heads, (int)s->len_q,
+           (int)s->len_kv, s->layout, s->q_rows, s->kv_rows, s->out_rows, left, right);
+  run_split(&d);
+  oracle_check_units(&d.t.call, see_window, sides, CALL_UNTOUCHED, what);
+  close_case(&d);
+}
+
+static const fly_type types[] = {FLY_BF16, FLY_F16, FLY_F32};
+enum { TYPES = 3 };
+
+/* ---- shapes ------------------------------------------------------------------------------------------------------ */
+
+START_TEST(any_head_and_value_dimension) {
+  static const int dims[][2] = {{1, 1}, {20, 36}, {64, 64}, {96, 64}, {100, 7}, {128, 128}, {192, 128}, {256, 256}};
+  for (int i = 0; i < 8; i++) {
+    call_spec spec = {.type = types[_i % TYPES], .dim = dims[i][0], .value_dim = dims[i][1], .heads = 6, .kv_heads = 2};
+    spec.len_q = 1, spec.len_kv = 700 + i, spec.q_offset = 650;
+    spec.layout = i % 2 ? LAYOUT_BSHD : LAYOUT_BHSD;
+    test_window(&spec, -1, 0, 0);
+    spec.len_q = 3, spec.layout = LAYOUT_PADDED; /* rows that are not aligned */
+    test_window(&spec, 300, 0, 0);
+  }
+}
+END_TEST
+
+static const int32_t cu_q[] = {0, 1, 4, 4, 6}, cu_kv[] = {0, 600, 603, 700, 700};
+
+static const call_spec calls[] = {
+    {.dim = 64, .len_q = 1, .len_kv = 512, .q_offset = 511},
+    {.dim = 64, .len_q = 16, .len_kv = 600, .q_offset = 584},
+    {.dim = 64, .len_q = 11, .len_kv = 800, .heads = 8, .kv_heads = 2, .q_offset = 789}, /* three tiles of rows */
+    {.dim = 64, .len_q = 1, .len_kv = 1500, .batch = 3, .heads = 8, .kv_heads = 1, .q_offset = 1499},
+    {.dim = 64, .len_q = 40, .len_kv = 600, .q_offset = -20}, /* some see nothing */
+    {.dim = 64, .len_q = 2, .len_kv = 700, .heads = 4, .kv_heads = 2, .q_rows = 1, .kv_rows = 1, .q_offset = 690},
+    {.dim = 64,
+     .len_q = 2,
+     .len_kv = 700,
+     .batch = 2,
+     .heads = 2,
+     .q_rows = 2,
+     .kv_rows = 2,
+     .out_rows = 2,
+     .q_offset = 600},
+    {.dim = 64, .len_q = 3, .len_kv = 550, .heads = 4, .kv_heads = 2, .kv_rows = 3, .out_rows = 1, .q_offset = 500},
+    {.dim = 64, .batch = 4, .heads = 4, .kv_heads = 2, .cu_q = cu_q, .cu_kv = cu_kv, .q_offset = 300},
+    {.dim = 64, .batch = 4, .heads = 2, .cu_q = cu_q, .cu_kv = cu_kv, .q_rows = 1, .kv_rows = 1, .out_rows = 1},
+    {.dim = 64,
+     .len_q = 1,
+     .len_kv = 900,
+     .heads = 4,
+     .layout = LAYOUT_BROADCAST,
+     .q_offset = 899,
+     .no_lse = true,
+     .scale = -0.3f,
+     .amplitude = 3},
+};
+enum { CALLS = sizeof calls / sizeof *calls };
+
+START_TEST(any_layout_rows_and_lengths) {
+  for (int i = 0; i < CALLS; i++) {
+    call_spec spec = calls[i];
+    spec.type = types[_i % TYPES];
+    test_window(&spec, 100, 3, 0);
+    test_window(&spec, -1, 0, 64);
+    test_window(&spec, 400, -1, 192);
+  }
+}
+END_TEST
+
+/* ---- what heads see ---------------------------------------------------------------------------------------------- */
+
+static const char by_head[] = "FLY_PARAM(int, left, 40); FLY_PARAM(int, right, 0);"
+                              "bool mask(int b, int h, int q, int kv) {"
+                              "  return kv <= q && (q - kv <= left * (h + 1) || (kv + h + b) % 97 == right); }";
+
+static bool see_by_head(void *context, int b, int h, int q, int kv) {
+  (void)context;
+  return kv <= q && (q - kv <= 40 * (h + 1) || (kv + h + b) % 97 == 3);
+}
+
+START_TEST(heads_may_see_other_keys) {
+  call_spec spec = {.type = types[_i % TYPES], .dim = 64, .batch = 2, .heads = 6, .kv_heads = 2, .len_q = 2};
+  spec.len_kv = 900, spec.q_offset = 880;
+  decode_case d;
+  open_case(&d, &spec, "by_head", by_head, 40, 3, 64, see_by_head, NULL);
+  run_split(&d);
+  oracle_check_units(&d.t.call, see_by_head, NULL, CALL_UNTOUCHED, "by head");
+  close_case(&d);
+}
+END_TEST
+
+/* Hundreds of runs of one tile: parts begin in the middle of any of them. */
+static const char stripes[] = "FLY_PARAM(int, left, 2); FLY_PARAM(int, right, 0);"
+                              "bool mask(int b, int h, int q, int kv) {"
+                              "  return kv <= q && kv / 64 % 2 == right && (kv / 64 % 4 || kv % left); }";
+
+static bool see_stripes(void *context, int b, int h, int q, int kv) {
+  (void)context, (void)b, (void)h;
+  return kv <= q && kv / 64 % 2 == 0 && (kv / 64 % 4 || kv % 3);
+}
+
+START_TEST(parts_share_irregular_tiles) {
+  call_spec spec = {.type = types[_i % TYPES], .dim = 16, .heads = 2, .kv_heads = 1, .len_q = 1, .len_kv = 9000};
+  spec.q_offset = 8999;
+  decode_case d;
+  open_case(&d, &spec, "stripes", stripes, 3, 0, 64, see_stripes, NULL);
+  run_split(&d);
+  oracle_check_units(&d.t.call, see_stripes, NULL, CALL_UNTOUCHED, "stripes");
+  close_case(&d);
+}
+END_TEST
+
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
+
+START_TEST(infinities_and_nans_that_are_not_seen_do_not_show) {
+  int sides[2] = {200, 0};
+  call_spec spec = {.type = types[_i % TYPES], .dim = 64, .heads = 4, .kv_heads = 2, .len_q = 3, .len_kv = 700};
+  spec.q_offset = 690;
+  decode_case d;
+  open_case(&d, &spec, "window", window, 200, 0, 0, see_window, sides);
+  for (int row = 470; row < 700; row += 10) { /* of the first 20 only some queries see one, of the last ones some */
+    double x = row % 20 ? INFINITY : NAN;
+    if (row < 492 || row > 690) oracle_set(&d.t.call.v, 0, row % 2, row, row % 64, x);
+    if (row < 480) oracle_set(&d.t.call.k, 0, 1, row, 3, x);
+  }
+  run_split(&d);
+  oracle_check_units(&d.t.call, see_window, sides, CALL_UNTOUCHED, "special");
+  close_case(&d);
+}
+END_TEST
+
+START_TEST(results_are_the_same_bits_whatever_order_copies_land_in) {
+  int sides[2] = {-1, 0};
+  static const int copies[] = {SIMCUDA_LATE, SIMCUDA_EAGER, SIMCUDA_RANDOM};
+  call_spec spec = {.type = types[_i % TYPES], .dim = 64, .heads = 4, .kv_heads = 2, .len_q = 2, .len_kv = 1000};
+  spec.q_offset = 990;
+  decode_case d;
+  uint64_t digest = 0;
+  open_case(&d, &spec, "window", window, -1, 0, 0, see_window, sides);
+  const fly_tensor *out = &d.t.call.out;
+  for (int i = 0; i < 3; i++) {
+    simcuda_config config;
+    simcuda_get_config(&config);
+    config.copies = copies[i], config.seed = (uint64_t)i;
+    simcuda_set_config(&config);
+    call_reset(&d.t);
+    run_split(&d);
+    flyi_hash hash = flyi_hash_bytes(out->data, (size_t)(4 * 2 * 64) * fly_type_size(out->type));
+    ck_assert(!digest || hash.low == digest);
+    digest = hash.low;
+  }
+  oracle_check_units(&d.t.call, see_window, sides, CALL_UNTOUCHED, "order");
+  close_case(&d);
+}
+END_TEST
+
+/* ---- when ---------------------------------------------------------------------------------------------------------- */
+
+START_TEST(calls_of_many_queries_or_few_keys_go_the_usual_way) {
+  static const int64_t lengths[][2] = {{1, 511}, {65, 600}, {17, 600}};
+  for (int i = 0; i < 3; i++) {
+    int sides[2] = {-1, 0};
+    call_spec spec = {.type = types[_i % TYPES], .dim = 64, .len_q = lengths[i][0], .len_kv = lengths[i][1]};
+    spec.heads = i == 2 ? 200 : 1; /* enough to do for every multiprocessor */
+    spec.kv_heads = spec.heads;
+    decode_case d;
+    uint64_t before = launches();
+    open_case(&d, &spec, "window", window, -1, 0, 0, see_window, sides);
+    cuda_forward(cuda, &d.t.call, d.kernel);
+    ck_assert_uint_eq(launches() - before, 1);
+    close_case(&d);
+  }
+}
+END_TEST
+
+static Suite *make_suite(void) {
+  static const char *const names[] = {"bf16", "f16", "f32"};
+  Suite *suite = suite_create("cuda_decode");
+  for (int i = 0; i < TYPES; i++) {
+    char name[2][40];
+    snprintf(name[0], sizeof name[0], "decode.fwd.%s", names[i]);
+    snprintf(name[1], sizeof name[1], "decode_dims.fwd.%s", names[i]);
+    TCase *test = tcase_create(strdup(name[0])), *shapes = tcase_create(strdup(name[1]));
+    tcase_add_checked_fixture(test, open_device, close_device);
+    tcase_add_checked_fixture(shapes, open_device, close_device);
+    tcase_add_loop_test(shapes, any_head_and_value_dimension, i, i + 1);
+    tcase_add_loop_test(test, any_layout_rows_and_lengths, i, i + 1);
+    tcase_add_loop_test(test, heads_may_see_other_keys, i, i + 1);
+    tcase_add_loop_test(test, parts_share_irregular_tiles, i, i + 1);
+    tcase_add_loop_test(test, infinities_and_nans_that_are_not_seen_do_not_show, i, i + 1);
+    tcase_add_loop_test(test, results_are_the_same_bits_whatever_order_copies_land_in, i, i + 1);
+    tcase_add_loop_test(test, calls_of_many_queries_or_few_keys_go_the_usual_way, i, i + 1);
+    suite_add_tcase(suite, test);
+    suite_add_tcase(suite, shapes);
+  }
+  return suite;
+}
+
+FLY_TEST_MAIN(make_suite)
