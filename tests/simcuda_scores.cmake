@@ -1,5 +1,5 @@
-# simcuda.score.NAME.fwd|bwd.TYPE: every score modifier of scores/ in the CUDA kernels, on tests/simcuda; simcuda.modifiers and
-# simcuda.sinks: modifiers of other kinds, sinks, and what calls they go with.
+# simcuda.score.NAME.fwd|bwd.TYPE: every score modifier of scores/ in the CUDA kernels, on tests/simcuda; simcuda.modifiers.TYPE,
+# simcuda.modifier_dimensions.TYPE and simcuda.sinks.TYPE: modifiers of other kinds, sinks, and the calls that they go with.
 add_executable(test_cuda_scores test_cuda_scores.c)
 target_link_libraries(test_cuda_scores PRIVATE test_support simcuda)
 
@@ -25,5 +25,12 @@ foreach(score IN LISTS cuda_scores)
     endforeach()
   endforeach()
 endforeach()
-flymask_cuda_score_case(simcuda.modifiers modifiers ci)
-flymask_cuda_score_case(simcuda.sinks sinks ci)
+foreach(type bf16 f32)
+  flymask_cuda_score_case(simcuda.modifiers.${type} modifiers.${type} ci)
+  flymask_cuda_score_case(simcuda.sinks.${type} sinks.${type} ci)
+endforeach()
+flymask_cuda_score_case(simcuda.modifiers.f16 modifiers.f16 nightly)
+flymask_cuda_score_case(simcuda.sinks.f16 sinks.f16 nightly)
+foreach(type bf16 f16 f32)
+  flymask_cuda_score_case(simcuda.modifier_dimensions.${type} dimensions.${type} nightly)
+endforeach()
