@@ -107,6 +107,8 @@ void flyi_bake(LLVMModuleRef module, const flyi_declarations *declarations);
 typedef struct flyi_arguments {
   int64_t offset;
   unsigned data_space;
+  const char *prefix; /* of the globals' names; NULL: "fly." */
+  int first_slot;     /* of the declared parameters and buffers */
 } flyi_arguments;
 /* All globals and calls of the symbolic form are replaced. */
 fly_status flyi_connect(LLVMModuleRef module, const flyi_declarations *declarations, const flyi_arguments *where,
@@ -123,7 +125,7 @@ fly_status flyi_specialize(LLVMModuleRef module, const flyi_declarations *declar
 /* LLVM's passes by their textual names. machine may be NULL. */
 fly_status flyi_passes(LLVMModuleRef module, const char *passes, LLVMTargetMachineRef machine, fly_error *error);
 
-/* ---- NVIDIA's devices (nvptx_plan.c, nvptx_mask.c, nvptx.c, nvptx_compile.c) ------------------------------------- */
+/* ---- NVIDIA's devices (nvptx_plan.c, nvptx_mask.c, nvptx_score.c, nvptx.c, nvptx_compile.c) ---------------------- */
 
 /* A template, and the values of its constants. */
 typedef struct flyi_cuda_part {
@@ -139,30 +141,44 @@ typedef struct flyi_cuda_plan {
   flyi_cuda_part parts[4];
   int part_count;
   bool set_tokens;        /* every part asks the mask by visible() of cuda_tile.h */
+  bool differentiate;     /* the parts want a score modifier's slope */
   flyi_cuda_entry entries[8];
   int entry_count;
 } flyi_cuda_plan;
-/* slots: of the mask (launch.h). FLY_ERROR_UNSUPPORTED: no such kernels; says which there are. */
+/* slots: of the mask and the modifier (launch.h); modified: there is a modifier. FLY_ERROR_UNSUPPORTED: no such
+ * kernels; says which there are. */
 fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direction, const char *target, int slots,
-                               flyi_cuda_plan *plan, fly_error *error);
+                               bool modified, flyi_cuda_plan *plan, fly_error *error);
 /* The same for the backward direction, of a device with so many bytes of shared memory for a block
  * (nvptx_plan_backward.c). */
-void flyi_cuda_plan_backward(const fly_kernel_desc *desc, int shared_bytes, int argument_bytes, flyi_cuda_plan *plan);
+void flyi_cuda_plan_backward(const fly_kernel_desc *desc, int shared_bytes, int argument_bytes, bool modified,
+                             flyi_cuda_plan *plan);
 /* And for the direction of few queries (nvptx_plan_split.c). */
 void flyi_cuda_plan_split(const fly_kernel_desc *desc, int argument_bytes, flyi_cuda_plan *plan);
 /* The PTX version that a target needs, times 10; 0: unknown. */
 int flyi_cuda_ptx_version(const char *target);
-/* What a mask decides about its templates: constants of theirs. */
+/* What a mask or modifier decides about its templates: constants of theirs. */
 typedef struct flyi_cuda_traits {
-  int mask_in_loop, mask_tokens;
+  int in_loop, tokens;
 } flyi_cuda_traits;
 /* Before it is joined with templates; set_variables: those of the plan. */
 flyi_cuda_traits flyi_cuda_prepare(LLVMValueRef mask, bool set_variables);
+/* A symbolic module and what it declares. module NULL: there is none. */
+typedef struct flyi_symbolic {
+  LLVMModuleRef module;
+  const flyi_declarations *declarations;
+} flyi_symbolic;
+/* The same for a module with a modifier: it then holds float @modifier(float s, i32 b, i32 h, i32 q, i32 kv) or, with
+ * the plan's `differentiate`, float @modifier_slope(..., ptr slope), and all functions that these call; the names of its
+ * globals begin with FLYI_SCORE_PREFIX. On failure the module is still the caller's. */
+#define FLYI_SCORE_PREFIX "score."
+fly_status flyi_cuda_prepare_score(const flyi_symbolic *score, const flyi_cuda_plan *plan, flyi_cuda_traits *traits,
+                                   fly_error *error);
 /* When everything is inlined. */
 fly_status flyi_cuda_place_variables(LLVMModuleRef module, fly_error *error);
-/* From the symbolic module (consumed) to PTX, or optimised IR, as text with a NUL. */
-fly_status flyi_nvptx(LLVMModuleRef module, const flyi_declarations *declarations, const flyi_cuda_plan *plan,
-                      const char *target, fly_emit what, flyi_bytes *out, fly_error *error);
+/* From the symbolic modules (consumed) to PTX, or optimised IR, as text with a NUL. */
+fly_status flyi_nvptx(flyi_symbolic mask, flyi_symbolic score, const flyi_cuda_plan *plan, const char *target,
+                      fly_emit what, flyi_bytes *out, fly_error *error);
 
 /* ---- emit (emit.c) ---------------------------------------------------------------------------------------------------- */
 

@@ -50,16 +50,16 @@ static int buffer_number(const joint *s, const char *name, size_t length) {
   return -1;
 }
 
-/* The slot of launch.h that a global of the symbolic form stands for; -1: none. */
+/* The slot of launch.h that a global of the symbolic form stands for, by its name without prefix; -1: none. */
 static int slot_of(const joint *s, const char *name) {
   const char *rest;
   int buffer = -1, field = 0;
-  if ((rest = after(name, "fly.param."))) return parameter_number(s, rest);
-  if ((rest = after(name, "fly.data."))) {
+  if ((rest = after(name, "param."))) return parameter_number(s, rest);
+  if ((rest = after(name, "data."))) {
     buffer = buffer_number(s, rest, strlen(rest));
-  } else if ((rest = after(name, "fly.count."))) {
+  } else if ((rest = after(name, "count."))) {
     buffer = buffer_number(s, rest, strlen(rest)), field = 1;
-  } else if ((rest = after(name, "fly.dim."))) {
+  } else if ((rest = after(name, "dim."))) {
     size_t length = strlen(rest); /* NAME.K; NAME may hold dots itself */
     if (length < 3 || rest[length - 2] != '.' || rest[length - 1] < '0' || rest[length - 1] > '3') return -1;
     buffer = buffer_number(s, rest, length - 2), field = 2 + rest[length - 1] - '0';
@@ -112,8 +112,8 @@ static void load_in_space(const joint *s, LLVMBuilderRef builder, LLVMValueRef l
 }
 
 /* Loads of a global become loads of its slot. */
-static fly_status connect_global(const joint *s, LLVMBuilderRef builder, LLVMValueRef global, fly_error *error) {
-  const char *name = LLVMGetValueName2(global, &(size_t){0});
+static fly_status connect_global(const joint *s, LLVMBuilderRef builder, LLVMValueRef global, const char *name,
+                                 fly_error *error) {
   int slot = slot_of(s, name);
   unsigned invariant = LLVMGetMDKindIDInContext(s->context, "invariant.load", 14);
   LLVMValueRef empty = LLVMMetadataAsValue(s->context, LLVMMDNodeInContext2(s->context, NULL, 0));
@@ -121,10 +121,11 @@ static fly_status connect_global(const joint *s, LLVMBuilderRef builder, LLVMVal
     LLVMValueRef load = LLVMGetUser(use);
     if (slot < 0 || !LLVMIsALoadInst(load))
       return flyi_fail(error, FLY_ERROR_INTERNAL, "the verified mask uses %s in an unknown way", name);
-    int64_t offset = (int64_t)sizeof(flyi_mask_args) + slot * (int64_t)sizeof(uint64_t);
+    int64_t at = s->arguments->first_slot + slot;
+    int64_t offset = (int64_t)sizeof(flyi_mask_args) + at * (int64_t)sizeof(uint64_t);
     LLVMSetOperand(load, 0, arguments_at(s, builder, load, offset));
     LLVMSetMetadata(load, invariant, empty);
-    if (s->arguments->data_space && after(name, "fly.data.")) load_in_space(s, builder, load);
+    if (s->arguments->data_space && after(name, "data.")) load_in_space(s, builder, load);
   }
   LLVMDeleteGlobal(global);
   return FLY_OK;
@@ -156,13 +157,15 @@ fly_status flyi_connect(LLVMModuleRef module, const flyi_declarations *declarati
                                              {"fly_token_kv", "flyi_token_kv"},
                                              {"fly_len_q", "flyi_len_q"},
                                              {"fly_len_kv", "flyi_len_kv"}};
+  const char *prefix = where->prefix ? where->prefix : "fly.";
   fly_status status = FLY_OK;
   const joint all = {LLVMGetModuleContext(module), module, declarations, where}, *s = &all;
   LLVMBuilderRef builder = LLVMCreateBuilderInContext(s->context);
   LLVMValueRef next;
   for (LLVMValueRef global = LLVMGetFirstGlobal(s->module); global && !status; global = next) {
     next = LLVMGetNextGlobal(global);
-    if (after(LLVMGetValueName2(global, &(size_t){0}), "fly.")) status = connect_global(s, builder, global, error);
+    const char *name = after(LLVMGetValueName2(global, &(size_t){0}), prefix);
+    if (name) status = connect_global(s, builder, global, name, error);
   }
   for (size_t i = 0; i < sizeof functions / sizeof *functions && !status; i++)
     status = connect_function(s, builder, functions[i][0], functions[i][1], error);

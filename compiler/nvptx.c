@@ -1,7 +1,7 @@
-/* nvptx.c: joins a mask with a CUDA template, and emits PTX. Input: the symbolic module (flyi_verify) and a plan
- * (nvptx_plan.c). Output: PTX text whose entries are the plan's.
+/* nvptx.c: joins a mask, and perhaps a score modifier, with a CUDA template, and emits PTX. Input: the symbolic modules
+ * (flyi_verify) and a plan (nvptx_plan.c). Output: PTX text whose entries are the plan's.
  *
- *     template ── link mask ── set constants ── inline ── connect what the mask reads ── O3 ── PTX
+ *     template ── link mask, modifier ── set constants ── inline ── connect what they read ── O3 ── PTX
  *
  * Everything is inlined before the mask's globals are connected: they are then loads in a kernel itself, whose argument
  * they become parts of. */
@@ -55,20 +55,36 @@ static void share_definitions(LLVMModuleRef module) {
       LLVMSetLinkage(f, LLVMWeakODRLinkage);
 }
 
-static fly_status set_constants(LLVMModuleRef module, const flyi_cuda_part *part, const flyi_cuda_traits *mask,
-                                fly_error *error) {
+/* Constants that the sources decide, and not the plan. */
+typedef struct traits {
+  flyi_cuda_traits mask, score;
+  bool modified;
+} traits;
+
+/* The value of a template's constant; false: it is none of them. */
+static bool value_of(const char *name, const flyi_cuda_part *part, const traits *t, int *value) {
+  const struct {
+    const char *name;
+    int value;
+  } decided[] = {{"mask_in_loop", t->mask.in_loop},
+                 {"mask_tokens", t->mask.tokens},
+                 {"modified", t->modified},
+                 {"modifier_in_loop", t->score.in_loop},
+                 {"modifier_tokens", t->score.tokens}};
+  for (size_t i = 0; i < sizeof decided / sizeof *decided; i++)
+    if (strcmp(decided[i].name, name) == 0) return *value = decided[i].value, true;
+  for (int i = 0; i < part->constant_count; i++)
+    if (strcmp(part->constants[i].name, name) == 0) return *value = part->constants[i].value, true;
+  return false;
+}
+
+static fly_status set_constants(LLVMModuleRef module, const flyi_cuda_part *part, const traits *t, fly_error *error) {
   for (LLVMValueRef global = LLVMGetFirstGlobal(module); global; global = LLVMGetNextGlobal(global)) {
     const char *name = LLVMGetValueName2(global, &(size_t){0});
     if (!LLVMIsGlobalConstant(global) || !LLVMIsDeclaration(global)) continue;
-    int i = 0, value = mask->mask_in_loop;
-    if (strcmp(name, "mask_tokens") == 0) {
-      value = mask->mask_tokens;
-    } else if (strcmp(name, "mask_in_loop") != 0) {
-      while (i < part->constant_count && strcmp(part->constants[i].name, name) != 0) i++;
-      if (i == part->constant_count)
-        return flyi_fail(error, FLY_ERROR_INTERNAL, "the CUDA template's constant %s has no value", name);
-      value = part->constants[i].value;
-    }
+    int value;
+    if (!value_of(name, part, t, &value))
+      return flyi_fail(error, FLY_ERROR_INTERNAL, "the CUDA template's constant %s has no value", name);
     LLVMSetInitializer(global, LLVMConstInt(LLVMGlobalGetValueType(global), (uint64_t)(int64_t)value, true));
     LLVMSetLinkage(global, LLVMInternalLinkage);
   }
@@ -76,8 +92,7 @@ static fly_status set_constants(LLVMModuleRef module, const flyi_cuda_part *part
 }
 
 /* A template with its constants; NULL: failed. */
-static LLVMModuleRef parse(LLVMContextRef context, const flyi_cuda_part *part, const flyi_cuda_traits *mask,
-                           fly_error *error) {
+static LLVMModuleRef parse(LLVMContextRef context, const flyi_cuda_part *part, const traits *t, fly_error *error) {
   LLVMModuleRef module = NULL;
   LLVMMemoryBufferRef buffer = LLVMCreateMemoryBufferWithMemoryRange(part->bitcode.data, part->bitcode.size, "template",
                                                                      false);
@@ -85,7 +100,7 @@ static LLVMModuleRef parse(LLVMContextRef context, const flyi_cuda_part *part, c
   LLVMDisposeMemoryBuffer(buffer);
   if (!module) {
     flyi_fail(error, FLY_ERROR_INTERNAL, "a CUDA template cannot be read");
-  } else if (set_constants(module, part, mask, error)) {
+  } else if (set_constants(module, part, t, error)) {
     LLVMDisposeModule(module);
     module = NULL;
   } else {
@@ -94,29 +109,35 @@ static LLVMModuleRef parse(LLVMContextRef context, const flyi_cuda_part *part, c
   return module;
 }
 
-/* The templates of the plan and the mask, whose module is consumed. */
-static fly_status join(LLVMModuleRef mask, const flyi_cuda_plan *plan, const flyi_cuda_traits *t, LLVMModuleRef *out,
-                       fly_error *error) {
+/* Links a symbolic module to the templates. */
+static bool add(LLVMModuleRef all, flyi_symbolic *source) {
+  LLVMModuleRef module = source->module;
+  if (!module) return true;
+  LLVMStripModuleDebugInfo(module);
+  LLVMSetTarget(module, LLVMGetTarget(all));
+  LLVMSetDataLayout(module, LLVMGetDataLayoutStr(all));
+  source->module = NULL; /* consumed */
+  return !LLVMLinkModules2(all, module);
+}
+
+/* The templates of the plan, the mask and the modifier, whose modules are consumed where it succeeds. */
+static fly_status join(flyi_symbolic *mask, flyi_symbolic *score, const flyi_cuda_plan *plan, const traits *t,
+                       LLVMModuleRef *out, fly_error *error) {
   LLVMModuleRef all = NULL;
   *out = NULL;
-  bool failed = false;
-  LLVMStripModuleDebugInfo(mask);
-  for (int i = 0; i < plan->part_count && !failed; i++) {
-    LLVMModuleRef part = parse(LLVMGetModuleContext(mask), &plan->parts[i], t, error);
+  bool linked = true;
+  for (int i = 0; i < plan->part_count && linked; i++) {
+    LLVMModuleRef part = parse(LLVMGetModuleContext(mask->module), &plan->parts[i], t, error);
     if (!part) {
-      LLVMDisposeModule(mask);
       if (all) LLVMDisposeModule(all);
       return FLY_ERROR_INTERNAL;
     }
     if (all)
-      failed = LLVMLinkModules2(all, part); /* consumes the part */
+      linked = !LLVMLinkModules2(all, part); /* consumes the part */
     else
       all = part;
   }
-  LLVMSetTarget(mask, LLVMGetTarget(all));
-  LLVMSetDataLayout(mask, LLVMGetDataLayoutStr(all));
-  failed = LLVMLinkModules2(all, mask) || failed; /* consumes the mask's module */
-  if (failed) {
+  if (!linked || !add(all, mask) || !add(all, score)) {
     LLVMDisposeModule(all);
     return flyi_fail(error, FLY_ERROR_INTERNAL, "the mask cannot be linked with its CUDA templates");
   }
@@ -193,7 +214,8 @@ static void prepare_functions(LLVMModuleRef module, const flyi_cuda_plan *plan) 
       LLVMDeleteFunction(f);
     } else {
       LLVMAddAttributeAtIndex(f, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(context, inlined, 0));
-      if (strcmp(LLVMGetValueName2(f, &(size_t){0}), "mask") == 0) LLVMSetLinkage(f, LLVMInternalLinkage);
+      if (strncmp(LLVMGetValueName2(f, &(size_t){0}), "flyi_", 5) != 0) /* those are called later on */
+        LLVMSetLinkage(f, LLVMInternalLinkage);
     }
   }
 }
@@ -205,15 +227,19 @@ static void internalize(LLVMModuleRef module) {
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-static fly_status optimize(LLVMModuleRef module, const flyi_declarations *declarations, LLVMTargetMachineRef machine,
-                           fly_error *error) {
-  static const flyi_arguments where = {sizeof(flyi_cuda_call), GLOBAL_SPACE};
+static fly_status optimize(LLVMModuleRef module, const flyi_declarations *mask, const flyi_declarations *score,
+                           LLVMTargetMachineRef machine, fly_error *error) {
+  const flyi_arguments where = {.offset = sizeof(flyi_cuda_call), .data_space = GLOBAL_SPACE};
+  flyi_arguments behind = where; /* the modifier's slots */
+  behind.prefix = FLYI_SCORE_PREFIX;
+  behind.first_slot = mask->parameter_count + mask->buffer_count * FLYI_BUFFER_SLOTS;
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(machine);
   LLVMSetModuleDataLayout(module, layout);
   LLVMDisposeTargetData(layout);
   fly_status status = flyi_passes(module, "always-inline", machine, error);
   if (!status) status = flyi_cuda_place_variables(module, error);
-  if (!status) status = flyi_connect(module, declarations, &where, error);
+  if (!status) status = flyi_connect(module, mask, &where, error);
+  if (!status && score) status = flyi_connect(module, score, &behind, error);
   if (status) return status;
   internalize(module);
   return flyi_passes(module, "default<O3>", machine, error);
@@ -231,22 +257,32 @@ static fly_status describe_entries(const flyi_cuda_plan *plan, flyi_bytes *out, 
   return FLY_OK;
 }
 
-fly_status flyi_nvptx(LLVMModuleRef module, const flyi_declarations *declarations, const flyi_cuda_plan *plan,
-                      const char *target, fly_emit what, flyi_bytes *out, fly_error *error) {
+/* Both sources, ready to be joined. */
+static fly_status prepare(const flyi_symbolic *mask, const flyi_symbolic *score, const flyi_cuda_plan *plan, traits *t,
+                          fly_error *error) {
+  *t = (traits){.modified = score->module != NULL};
+  flyi_bake(mask->module, mask->declarations);
+  fly_status status = flyi_passes(mask->module, "function(lower-switch)", NULL, error);
+  LLVMValueRef function = LLVMGetNamedFunction(mask->module, "mask");
+  if (!status) status = flyi_straighten(function, error);
+  if (status) return status;
+  t->mask = flyi_cuda_prepare(function, plan->set_tokens);
+  return score->module ? flyi_cuda_prepare_score(score, plan, &t->score, error) : FLY_OK;
+}
+
+fly_status flyi_nvptx(flyi_symbolic mask, flyi_symbolic score, const flyi_cuda_plan *plan, const char *target,
+                      fly_emit what, flyi_bytes *out, fly_error *error) {
+  LLVMModuleRef module = NULL;
+  traits t;
   *out = (flyi_bytes){0};
+  const flyi_declarations *modifier = score.module ? score.declarations : NULL;
   LLVMTargetMachineRef machine = machine_of(target, error);
   fly_status status = machine ? FLY_OK : FLY_ERROR_UNSUPPORTED;
-  if (!status) {
-    flyi_bake(module, declarations);
-    status = flyi_passes(module, "function(lower-switch)", NULL, error);
-  }
-  LLVMValueRef mask = LLVMGetNamedFunction(module, "mask");
-  if (!status) status = flyi_straighten(mask, error);
-  if (status) goto done;
-  const flyi_cuda_traits t = flyi_cuda_prepare(mask, plan->set_tokens);
-  if ((status = join(module, plan, &t, &module, error))) goto done;
+  if (status || (status = prepare(&mask, &score, plan, &t, error)) ||
+      (status = join(&mask, &score, plan, &t, &module, error)))
+    goto done;
   prepare_functions(module, plan);
-  if ((status = optimize(module, declarations, machine, error))) goto done;
+  if ((status = optimize(module, mask.declarations, modifier, machine, error))) goto done;
   if (what == FLY_EMIT_LL) {
     char *text = LLVMPrintModuleToString(module);
     if (!text || !flyi_bytes_add(out, text, strlen(text))) status = flyi_no_memory(error);
@@ -259,6 +295,8 @@ fly_status flyi_nvptx(LLVMModuleRef module, const flyi_declarations *declaration
 done:
   if (status) flyi_bytes_free(out);
   if (module) LLVMDisposeModule(module);
+  if (mask.module) LLVMDisposeModule(mask.module);
+  if (score.module) LLVMDisposeModule(score.module);
   if (machine) LLVMDisposeTargetMachine(machine);
   return status;
 }

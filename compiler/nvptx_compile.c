@@ -1,4 +1,5 @@
-/* nvptx_compile.c: a CUDA kernel's code from its mask. Input: a mask with its verified IR. Output: PTX and its entries.
+/* nvptx_compile.c: a CUDA kernel's code from its mask. Input: a mask, and perhaps a score modifier, with their verified
+ * IR. Output: PTX and its entries.
  * The cache keeps them as an image of the kernel with one direction. */
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +8,23 @@
 
 #include "compiler.h"
 
+/* score NULL: none. */
+typedef struct sources {
+  const flyi_image *mask, *score;
+} sources;
+
+static sources sources_of(const fly_mask *mask, const fly_mask *score) {
+  return (sources){&mask->image, score ? &score->image : NULL};
+}
+
 static int slots_of(const flyi_image *image) {
-  return image->parameter_count + image->buffer_count * FLYI_BUFFER_SLOTS;
+  return image ? image->parameter_count + image->buffer_count * FLYI_BUFFER_SLOTS : 0;
+}
+
+static fly_status make_plan(const sources *s, const fly_kernel_desc *desc, flyi_direction direction, const char *target,
+                            flyi_cuda_plan *plan, fly_error *error) {
+  int slots = slots_of(s->mask) + slots_of(s->score);
+  return flyi_cuda_plan_make(desc, direction, target, slots, s->score != NULL, plan, error);
 }
 
 /* ---- the cache --------------------------------------------------------------------------------------------------- */
@@ -17,17 +33,21 @@ static bool add(flyi_bytes *bytes, const void *data, size_t size) {
   return flyi_bytes_add(bytes, &size, sizeof size) && flyi_bytes_add(bytes, data, size);
 }
 
-/* Of the mask as it was verified, the plan, and what compiles. */
-static bool make_key(const flyi_image *image, const flyi_cuda_plan *plan, flyi_direction direction, const char *target,
+static bool add_source(flyi_bytes *bytes, const flyi_image *image) {
+  return add(bytes, &image->identity, sizeof image->identity) && add(bytes, image->name, strlen(image->name)) &&
+         add(bytes, image->target, strlen(image->target)) && add(bytes, image->ir.data, image->ir.size);
+}
+
+/* Of the mask and the modifier as they were verified, the plan, and what compiles. */
+static bool make_key(const sources *s, const flyi_cuda_plan *plan, flyi_direction direction, const char *target,
                      flyi_hash *key) {
   unsigned llvm[3];
   flyi_bytes bytes = {0};
-  int numbers[] = {(int)direction, image->kernel.type, plan->entry_count};
+  int numbers[] = {(int)direction, s->mask->kernel.type, plan->entry_count};
   LLVMGetVersion(&llvm[0], &llvm[1], &llvm[2]);
   bool good = add(&bytes, &flyi_build_id, sizeof flyi_build_id) && add(&bytes, llvm, sizeof llvm) &&
               add(&bytes, target, strlen(target)) && add(&bytes, numbers, sizeof numbers) &&
-              add(&bytes, &image->identity, sizeof image->identity) && add(&bytes, image->name, strlen(image->name)) &&
-              add(&bytes, image->target, strlen(image->target)) && add(&bytes, image->ir.data, image->ir.size);
+              add_source(&bytes, s->mask) && (!s->score || add_source(&bytes, s->score));
   for (int p = 0; p < plan->part_count; p++) {
     const flyi_cuda_part *part = &plan->parts[p];
     good = good && add(&bytes, part->bitcode.data, part->bitcode.size);
@@ -59,21 +79,34 @@ static flyi_cuda_code *cached(const fly_mask *mask, const fly_kernel_desc *desc,
 
 /* ---- compiling --------------------------------------------------------------------------------------------------- */
 
-static fly_status compile(const flyi_image *image, const flyi_cuda_plan *plan, const char *target, fly_emit what,
-                          flyi_bytes *out, fly_error *error) {
-  flyi_declarations declarations = {image->parameter_count, image->buffer_count, image->parameters, image->buffers,
-                                    NULL};
-  LLVMModuleRef module = NULL;
-  *out = (flyi_bytes){0};
+static flyi_declarations declarations_of(const flyi_image *image) {
+  if (!image) return (flyi_declarations){0};
+  return (flyi_declarations){image->parameter_count, image->buffer_count, image->parameters, image->buffers, NULL};
+}
+
+/* image NULL: nothing. */
+static fly_status parse(LLVMContextRef context, const flyi_image *image, LLVMModuleRef *out, fly_error *error) {
+  *out = NULL;
+  if (!image) return FLY_OK;
   if (!image->ir.size)
-    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "the mask's image holds no IR to compile kernels from");
-  LLVMContextRef context = flyi_context_create();
+    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "the image of %s holds no IR to compile kernels from", image->name);
   LLVMMemoryBufferRef buffer = LLVMCreateMemoryBufferWithMemoryRange(image->ir.data, image->ir.size, "mask", false);
-  fly_status status = FLY_OK;
-  if (LLVMParseBitcodeInContext2(context, buffer, &module))
-    status = flyi_fail(error, FLY_ERROR_IMAGE, "the mask's IR cannot be read");
+  bool failed = LLVMParseBitcodeInContext2(context, buffer, out);
   LLVMDisposeMemoryBuffer(buffer);
-  if (!status) status = flyi_nvptx(module, &declarations, plan, target, what, out, error); /* consumes the module */
+  if (!failed) return FLY_OK;
+  *out = NULL;
+  return flyi_fail(error, FLY_ERROR_IMAGE, "the IR of %s cannot be read", image->name);
+}
+
+static fly_status compile(const sources *s, const flyi_cuda_plan *plan, const char *target, fly_emit what,
+                          flyi_bytes *out, fly_error *error) {
+  flyi_declarations of_mask = declarations_of(s->mask), of_score = declarations_of(s->score);
+  flyi_symbolic mask = {.declarations = &of_mask}, score = {.declarations = &of_score};
+  *out = (flyi_bytes){0};
+  LLVMContextRef context = flyi_context_create();
+  fly_status status = parse(context, s->mask, &mask.module, error);
+  if (!status && (status = parse(context, s->score, &score.module, error))) LLVMDisposeModule(mask.module);
+  if (!status) status = flyi_nvptx(mask, score, plan, target, what, out, error); /* consumes the modules */
   LLVMContextDispose(context);
   return status;
 }
@@ -96,17 +129,18 @@ static fly_status keep(const fly_mask *mask, const fly_kernel_desc *desc, flyi_d
   return status ? status : flyi_cuda_code_of(&image, direction, out, error);
 }
 
-fly_status flyi_cuda_compile(const fly_mask *mask, const fly_kernel_desc *desc, flyi_direction direction,
-                             const char *target, flyi_cuda_code **out, fly_error *error) {
+fly_status flyi_cuda_compile(const fly_mask *mask, const fly_mask *score, const fly_kernel_desc *desc,
+                             flyi_direction direction, const char *target, flyi_cuda_code **out, fly_error *error) {
+  const sources s = sources_of(mask, score);
   flyi_cuda_plan plan;
   flyi_bytes text;
   flyi_hash key;
   *out = NULL;
-  fly_status status = flyi_cuda_plan_make(desc, direction, target, slots_of(&mask->image), &plan, error);
+  fly_status status = make_plan(&s, desc, direction, target, &plan, error);
   if (status) return status;
-  if (!make_key(&mask->image, &plan, direction, target, &key)) return flyi_no_memory(error);
+  if (!make_key(&s, &plan, direction, target, &key)) return flyi_no_memory(error);
   if ((*out = cached(mask, desc, direction, target, key))) return FLY_OK;
-  status = compile(&mask->image, &plan, target, FLY_EMIT_ASM, &text, error);
+  status = compile(&s, &plan, target, FLY_EMIT_ASM, &text, error);
   if (status) return status;
   status = keep(mask, desc, direction, target, &plan, (flyi_section){text.data, text.size}, key, out, error);
   flyi_bytes_free(&text);
@@ -128,9 +162,9 @@ fly_status fly_kernel_emit(const fly_kernel *kernel, fly_pass pass, fly_emit wha
                      "a kernel for the CPU: fly_mask_emit gives what is compiled of its mask");
   if (strcmp(kernel->cuda_target, "cuda") == 0)
     return flyi_fail(error, FLY_ERROR_ARGUMENT, "target cuda names no device: make the kernel for sm_80 or the like");
-  fly_status status = flyi_cuda_plan_make(&kernel->desc, direction, kernel->cuda_target, slots_of(&kernel->mask->image),
-                                          &plan, error);
-  if (!status) status = compile(&kernel->mask->image, &plan, kernel->cuda_target, what, &bytes, error);
+  const sources s = sources_of(kernel->mask, kernel->score);
+  fly_status status = make_plan(&s, &kernel->desc, direction, kernel->cuda_target, &plan, error);
+  if (!status) status = compile(&s, &plan, kernel->cuda_target, what, &bytes, error);
   if (!status) *text = (char *)bytes.data;
   return status;
 }

@@ -1,16 +1,29 @@
 /* nvptx_mask.c: makes a mask ready to be inlined into a CUDA kernel, once for every score that a thread holds. Input:
- * the symbolic mask, straightened. Output: the same mask, whose optimised copies share what can be shared. */
+ * the symbolic mask, straightened. Output: the same mask, whose optimised copies share what can be shared. Score
+ * modifiers are made ready likewise. */
 #include <string.h>
 
 #include "compiler.h"
 
-/* Inlined, a mask is there once for each score that a thread holds. */
+enum { B, H, Q, KV }; /* the place that is asked about */
+
+/* A modifier has the score before it. */
+static LLVMValueRef argument(LLVMValueRef mask, unsigned which) {
+  return LLVMGetParam(mask, which + (LLVMCountParams(mask) > 4));
+}
+
+static bool is_math(LLVMValueRef i) {
+  if (!LLVMIsACallInst(i) || !LLVMIsAFunction(LLVMGetCalledValue(i))) return false;
+  return strncmp(LLVMGetValueName2(LLVMGetCalledValue(i), &(size_t){0}), "fly_math_", 9) == 0;
+}
+
+/* Inlined, a mask is there once for each score that a thread holds; so are the functions that a modifier calls. */
 static bool is_small(LLVMValueRef mask) {
-  enum { MOST = 96 };
+  enum { MOST = 96, MATH = 20 };
   int count = 0;
   if (!LLVMIsAReturnInst(LLVMGetBasicBlockTerminator(LLVMGetEntryBasicBlock(mask)))) return false; /* it has loops */
   for (LLVMValueRef i = LLVMGetFirstInstruction(LLVMGetEntryBasicBlock(mask)); i; i = LLVMGetNextInstruction(i))
-    if (LLVMIsAAllocaInst(i) || ++count > MOST) return false;
+    if (LLVMIsAAllocaInst(i) || (count += is_math(i) ? MATH : 1) > MOST) return false;
   return true;
 }
 
@@ -46,8 +59,9 @@ enum { ROW = 1, COLUMN = 2 }; /* what a value depends on, beside the call */
 /* Of a mask of one block: operands come before their users. */
 static unsigned depends(LLVMValueRef mask, LLVMValueRef value, const LLVMValueRef *known, const unsigned *what,
                         int count) {
-  if (value == LLVMGetParam(mask, 2)) return ROW;
-  if (value == LLVMGetParam(mask, 3)) return COLUMN;
+  if (value == argument(mask, Q)) return ROW;
+  if (value == argument(mask, KV)) return COLUMN;
+  if (value == LLVMGetParam(mask, 0) && value != argument(mask, B)) return ROW | COLUMN; /* a score */
   if (LLVMIsAGlobalVariable(value))
     for (int i = 0; i < VARIABLES; i++)
       if (strcmp(LLVMGetValueName2(value, &(size_t){0}), variables[i]) == 0)
@@ -111,8 +125,8 @@ static void keep_values(LLVMValueRef mask) {
 
 /* A call of fly_token_... with the mask's own b, h and q (or kv). */
 static bool asks_for(LLVMValueRef call, LLVMValueRef mask, unsigned last) {
-  return LLVMGetOperand(call, 0) == LLVMGetParam(mask, 0) && LLVMGetOperand(call, 1) == LLVMGetParam(mask, 1) &&
-         LLVMGetOperand(call, 2) == LLVMGetParam(mask, last);
+  return LLVMGetOperand(call, 0) == argument(mask, B) && LLVMGetOperand(call, 1) == argument(mask, H) &&
+         LLVMGetOperand(call, 2) == argument(mask, last);
 }
 
 /* Calls for the token of the mask's own query or key become loads of a variable. */
@@ -138,7 +152,7 @@ static bool take_token(LLVMValueRef mask, const char *name, int variable, unsign
 /* q - kv, kv - q and signed comparisons of q with kv: what is the same on a diagonal comes from there. (q and kv are
  * far from the ends of an int: FLYI_CUDA_MAX_LENGTH.) */
 static void take_difference(LLVMValueRef mask) {
-  LLVMValueRef q = LLVMGetParam(mask, 2), kv = LLVMGetParam(mask, 3), next;
+  LLVMValueRef q = argument(mask, Q), kv = argument(mask, KV), next;
   LLVMBuilderRef builder = LLVMCreateBuilderInContext(LLVMGetModuleContext(LLVMGetGlobalParent(mask)));
   for (LLVMValueRef i = LLVMGetFirstInstruction(LLVMGetEntryBasicBlock(mask)); i; i = next) {
     next = LLVMGetNextInstruction(i);
@@ -165,14 +179,14 @@ static void take_difference(LLVMValueRef mask) {
 }
 
 flyi_cuda_traits flyi_cuda_prepare(LLVMValueRef mask, bool set_variables) {
-  flyi_cuda_traits t = {.mask_in_loop = !is_small(mask)};
+  flyi_cuda_traits t = {.in_loop = !is_small(mask)};
   mark_loads(mask);
   if (set_variables) {
-    t.mask_tokens = (take_token(mask, "fly_token_q", ROW_TOKEN, 2) ? 1 : 0) |
-                    (take_token(mask, "fly_token_kv", COLUMN_TOKEN, 3) ? 2 : 0);
-    if (!t.mask_in_loop) take_difference(mask);
+    t.tokens = (take_token(mask, "fly_token_q", ROW_TOKEN, Q) ? 1 : 0) |
+               (take_token(mask, "fly_token_kv", COLUMN_TOKEN, KV) ? 2 : 0);
+    if (!t.in_loop) take_difference(mask);
   }
-  if (!t.mask_in_loop) keep_values(mask);
+  if (!t.in_loop) keep_values(mask);
   return t;
 }
 

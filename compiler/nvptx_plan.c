@@ -54,17 +54,19 @@ typedef struct forward_shape {
 } forward_shape;
 
 /* 32 queries a warp halve what is read of K and V; from 129 columns on, registers take 16. */
-static forward_shape shape_of(int depth, int width, const device *d) {
+static forward_shape shape_of(int depth, int width, bool modified, const device *d) {
   int most = larger(depth, width);
+  if (modified) return (forward_shape){1, 8, 32, most <= 192 ? 2 : 1, 0}; /* its code is there for each score */
   if (most <= 64) return (forward_shape){2, 4, 64, 2, 0};
   if (most <= 128 && d->shared_bytes < 128 << 10) return (forward_shape){1, 8, 32, 2, 0}; /* half the tensor units */
   if (most <= 128) return (forward_shape){2, 4, 32, 2, 0};
   return (forward_shape){1, 8, 32, most <= 192 ? 2 : 1, 0};
 }
 
-static void plan_forward(const fly_kernel_desc *desc, const device *d, int argument_bytes, flyi_cuda_plan *plan) {
+static void plan_forward(const fly_kernel_desc *desc, const device *d, int argument_bytes, bool modified,
+                         flyi_cuda_plan *plan) {
   int depth = multiple(desc->head_dim, 16), width = multiple(desc->value_dim, 16);
-  forward_shape s = shape_of(depth, width, d);
+  forward_shape s = shape_of(depth, width, modified, d);
   int queries = 16 * s.blocks * s.warps;
   flyi_cuda_part *part = &plan->parts[plan->part_count++];
   plan->set_tokens = true;
@@ -115,7 +117,7 @@ static void plan_forward_f32(const fly_kernel_desc *desc, int argument_bytes, fl
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
 fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direction, const char *target, int slots,
-                               flyi_cuda_plan *plan, fly_error *error) {
+                               bool modified, flyi_cuda_plan *plan, fly_error *error) {
   const device *d = device_of(target);
   int64_t bytes = flyi_cuda_argument_size(slots);
   *plan = (flyi_cuda_plan){0};
@@ -125,16 +127,20 @@ fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direc
                      FLYI_LLVM_MAJOR >= 20 ? ", sm_90, sm_100 and sm_120" : " and sm_90");
   if (bytes > FLYI_CUDA_MAX_ARGUMENT)
     return flyi_fail(error, FLY_ERROR_UNSUPPORTED,
-                     "the mask's parameters and buffers take %d slots, and a CUDA kernel's argument has room for %d (a "
+                     "the parameters and buffers of the mask%s take %d slots, and a CUDA kernel's argument has room for %d (a "
                      "parameter takes 1, a buffer %d): declare fewer",
-                     slots, (int)((FLYI_CUDA_MAX_ARGUMENT - flyi_cuda_argument_size(0)) / 8), FLYI_BUFFER_SLOTS);
+                     modified ? " and the score modifier" : "", slots,
+                     (int)((FLYI_CUDA_MAX_ARGUMENT - flyi_cuda_argument_size(0)) / 8), FLYI_BUFFER_SLOTS);
+  if (direction == FLYI_DIRECTION_SPLIT && modified)
+    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "the kernels that split keys know no score modifier");
   if (direction == FLYI_DIRECTION_SPLIT)
     flyi_cuda_plan_split(desc, (int)bytes, plan);
   else if (direction == FLYI_DIRECTION_FORWARD && desc->type == FLY_F32)
     plan_forward_f32(desc, (int)bytes, plan);
   else if (direction == FLYI_DIRECTION_FORWARD)
-    plan_forward(desc, d, (int)bytes, plan);
+    plan_forward(desc, d, (int)bytes, modified, plan);
   else
-    flyi_cuda_plan_backward(desc, d->shared_bytes, (int)bytes, plan);
+    flyi_cuda_plan_backward(desc, d->shared_bytes, (int)bytes, modified, plan);
+  plan->differentiate = direction == FLYI_DIRECTION_BACKWARD;
   return FLY_OK;
 }

@@ -16,13 +16,16 @@ static int pitch(int width) { return multiple(width, 64) * 2; } /* as tile_pitch
 static const shape f32_shape = {.blocks = 1, .warps = 8, .inner = 32, .stages = 1};
 
 /* What most of D and DV columns take. */
-static shape keys_shape(int most, int shared_bytes) {
+static shape keys_shape(int most, int shared_bytes, bool modified) {
+  if (modified && most <= 64) return (shape){1, 8, 32, 2, 1, 0}; /* its code is there for each pair */
+  if (modified && most <= 128) return (shape){1, 8, 16, 2, 0, 0};
   if (most <= 64) return (shape){2, 4, 32, 2, 0, 0};
   if (most <= 128) return (shape){1, 8, 16, 2, 1, 0};
   return (shape){1, 4, 32, shared_bytes < 132 << 10 ? 1 : 2, 0, 1};
 }
 
-static shape queries_shape(int most, int shared_bytes) {
+static shape queries_shape(int most, int shared_bytes, bool modified) {
+  if (modified && most <= 128) return (shape){1, 8, 32, 2, most <= 64, 0};
   if (most <= 64) return (shape){2, 4, 32, 2, 1, 0};
   if (most <= 128) return (shape){1, 8, 32, 2, 1, 0};
   return (shape){1, 4, 32, shared_bytes < 132 << 10 ? 1 : 2, 0, 0};
@@ -79,9 +82,13 @@ static void plan_rows(const fly_kernel_desc *desc, int argument_bytes, flyi_cuda
   plan->entries[plan->entry_count++] = entry;
   entry.name = "fly_backward_finish", entry.role = FLYI_CUDA_BACKWARD_FINISH;
   plan->entries[plan->entry_count++] = entry;
+  entry.name = "fly_backward_sink", entry.role = FLYI_CUDA_BACKWARD_SINK;
+  entry.outer = 1, entry.shared_bytes = WARPS * 8;
+  plan->entries[plan->entry_count++] = entry;
 }
 
-void flyi_cuda_plan_backward(const fly_kernel_desc *desc, int shared_bytes, int argument_bytes, flyi_cuda_plan *plan) {
+void flyi_cuda_plan_backward(const fly_kernel_desc *desc, int shared_bytes, int argument_bytes, bool modified,
+                             flyi_cuda_plan *plan) {
   int most = multiple(larger(desc->head_dim, desc->value_dim), 16);
   flyi_section keys = {flyi_bwd_keys_cuda_bitcode,
                        (size_t)(flyi_bwd_keys_cuda_bitcode_end - flyi_bwd_keys_cuda_bitcode)};
@@ -89,11 +96,11 @@ void flyi_cuda_plan_backward(const fly_kernel_desc *desc, int shared_bytes, int 
                           (size_t)(flyi_bwd_queries_cuda_bitcode_end - flyi_bwd_queries_cuda_bitcode)};
   plan_rows(desc, argument_bytes, plan);
   plan->set_tokens = true;
-  shape s = desc->type == FLY_F32 ? f32_shape : keys_shape(most, shared_bytes);
+  shape s = desc->type == FLY_F32 ? f32_shape : keys_shape(most, shared_bytes, modified);
   flyi_cuda_entry entry = plan_products(desc, keys, s, s.stages * s.inner * 8 /* -LSE and delta */, plan);
   entry.role = FLYI_CUDA_BACKWARD_KEYS, entry.argument_bytes = argument_bytes;
   add_entries(desc, "fly_backward_keys", "fly_backward_keys_any", entry, plan);
-  entry = plan_products(desc, queries, desc->type == FLY_F32 ? f32_shape : queries_shape(most, shared_bytes), 0, plan);
+  entry = plan_products(desc, queries, desc->type == FLY_F32 ? f32_shape : queries_shape(most, shared_bytes, modified), 0, plan);
   entry.role = FLYI_CUDA_BACKWARD_QUERIES, entry.argument_bytes = argument_bytes;
   add_entries(desc, "fly_backward_queries", "fly_backward_queries_any", entry, plan);
 }

@@ -103,8 +103,6 @@ static fly_status check_lse(const fly_attention *c, fly_error *error) {
 static fly_status check_sink(const fly_attention *c, fly_error *error) {
   const int64_t *s = c->sink.shape;
   if (!c->sink.data) return FLY_OK;
-  if (c->kernel->cuda_target[0])
-    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "sink is given, but kernels for GPUs take no sinks yet");
   fly_status status = flyi_tensor_check("sink", &c->sink, FLY_F32, 1, false, error);
   if (status) return status;
   if (s[0] != 1 || s[1] != c->geometry.heads || s[2] != 1)

@@ -140,6 +140,8 @@ enum { FLYI_KEY_GEOMETRY = 1, FLYI_KEY_OUT_ROWS, FLYI_KEY_MAP, FLYI_KEY_FINISH =
 
 /* Checks the rest of the call, loads its code and puts its objects on the device; then the body; then frees. */
 typedef fly_status flyi_cuda_body(flyi_cuda_launch *l, fly_error *error);
+/* Slots behind flyi_mask_args: of the mask, then of the score modifier. */
+int64_t flyi_cuda_slots(const flyi_call *call);
 fly_status flyi_cuda_call_run(const flyi_call *call, flyi_direction direction, flyi_cuda_body *body, fly_error *error);
 
 flyi_cuda_tensor flyi_cuda_tensor_of(const fly_tensor *t);

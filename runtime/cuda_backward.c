@@ -210,6 +210,13 @@ static fly_status run_finish(flyi_cuda_launch *l, const side *s, const fly_tenso
   return run_rows(l, FLYI_CUDA_BACKWARD_FINISH, t->shape[2], t->shape[0] * t->shape[1], error);
 }
 
+/* A block for each head. */
+static fly_status run_sink(flyi_cuda_launch *l, fly_error *error) {
+  const flyi_cuda_entry *entry = NULL;
+  fly_status status = flyi_cuda_find(l, FLYI_CUDA_BACKWARD_SINK, &entry, error);
+  return status ? status : flyi_cuda_run(l, entry, l->call->c.geometry.heads, error);
+}
+
 static fly_status launch_all(flyi_cuda_launch *l, const plan *p, fly_error *error) {
   const fly_attention *c = &l->call->c;
   const flyi_cuda_call *a = l->argument;
@@ -217,6 +224,7 @@ static fly_status launch_all(flyi_cuda_launch *l, const plan *p, fly_error *erro
   if ((status = run_rows(l, FLYI_CUDA_BACKWARD_ROWS, p->queries.padded, pairs_of(&p->queries), error)) ||
       (p->wants_keys && (status = run_map(l, FLYI_CUDA_BACKWARD_KEYS, &p->keys, &p->queries, error))) ||
       (p->wants_queries && (status = run_map(l, FLYI_CUDA_BACKWARD_QUERIES, &p->queries, &p->keys, error))) ||
+      (c->d_sink.data && (status = run_sink(l, error))) ||
       (status = run_finish(l, &p->queries, &c->d_q, a->sums_q, error)) ||
       (status = run_finish(l, &p->keys, &c->d_k, a->sums_k, error)))
     return status;

@@ -54,10 +54,11 @@ static fly_status check_pointers(const fly_attention *c, bool backward, fly_erro
   const struct {
     const char *name;
     const fly_tensor *tensor;
-  } all[] = {{"q", &c->q},     {"k", &c->k},     {"v", &c->v},     {"out", &c->out},     {"lse", &c->lse},
-             {"d_q", &c->d_q}, {"d_k", &c->d_k}, {"d_v", &c->d_v}, {"d_out", &c->d_out}, {"d_lse", &c->d_lse}};
+  } all[] = {{"q", &c->q},         {"k", &c->k},         {"v", &c->v},          {"out", &c->out},
+             {"lse", &c->lse},     {"sink", &c->sink},   {"d_q", &c->d_q},      {"d_k", &c->d_k},
+             {"d_v", &c->d_v},     {"d_out", &c->d_out}, {"d_lse", &c->d_lse},  {"d_sink", &c->d_sink}};
   fly_status status = FLY_OK;
-  for (int i = 0; !status && i < (backward ? 10 : 5); i++)
+  for (int i = 0; !status && i < (backward ? 12 : 6); i++)
     status = flyi_cuda_check_tensor(all[i].name, all[i].tensor, c->cuda, error);
   if (!status && c->workspace && c->workspace_size) {
     uintptr_t first = (uintptr_t)c->workspace;
@@ -76,11 +77,12 @@ static fly_status check_lengths(const flyi_call *call, fly_error *error) {
     return flyi_fail(error, FLY_ERROR_UNSUPPORTED,
                      "%" PRId64 " queries with q_offset %" PRId64 ", %" PRId64 " keys: on a GPU positions go to %d",
                      call->domain.max_q, offset, call->domain.max_kv, FLYI_CUDA_MAX_LENGTH);
-  if (flyi_cuda_argument_size(call->c.bound->slot_count) > FLYI_CUDA_MAX_ARGUMENT)
-    return flyi_fail(
-        error, FLY_ERROR_UNSUPPORTED,
-        "the mask has %d words of parameters and buffers: more than the %d bytes of a GPU kernel's argument",
-        call->c.bound->slot_count, FLYI_CUDA_MAX_ARGUMENT);
+  if (flyi_cuda_argument_size(flyi_cuda_slots(call)) > FLYI_CUDA_MAX_ARGUMENT)
+    return flyi_fail(error, FLY_ERROR_UNSUPPORTED,
+                     "the mask%s %" PRId64
+                     " words of parameters and buffers: more than the %d bytes of a GPU kernel's argument",
+                     call->c.score ? " and the score modifier have" : " has", flyi_cuda_slots(call),
+                     FLYI_CUDA_MAX_ARGUMENT);
   return FLY_OK;
 }
 

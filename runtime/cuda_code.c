@@ -52,9 +52,10 @@ fly_status flyi_cuda_code_of(const flyi_image *image, flyi_direction direction, 
   return FLY_OK;
 }
 
-fly_status flyi_cuda_image(const fly_mask *mask, const fly_kernel_desc *desc, const char *target,
+fly_status flyi_cuda_image(const fly_mask *mask, const fly_mask *score, const fly_kernel_desc *desc, const char *target,
                            const flyi_cuda_code *list, flyi_bytes *out, fly_error *error) {
   flyi_image image = mask->image;
+  if (score) image.score = (flyi_section){score->bytes, score->size};
   image.kernel = *desc;
   image.kernel.target = target;
   for (const flyi_cuda_code *code = list; code; code = code->next) {
@@ -100,7 +101,7 @@ fly_status flyi_kernel_cuda(fly_kernel *kernel, flyi_direction direction, const 
   }
   if ((*out = find(kernel, direction, target))) return FLY_OK;
   flyi_cuda_code *made = NULL;
-  fly_status status = flyi_cuda_compile(kernel->mask, &kernel->desc, direction, target, &made, error);
+  fly_status status = flyi_cuda_compile(kernel->mask, kernel->score, &kernel->desc, direction, target, &made, error);
   if (status) return status;
   /* Pushed; of two threads that come together both keep theirs. */
   flyi_cuda_code *first = atomic_load(&kernel->cuda);

@@ -16,8 +16,12 @@ enum {
 
 /* ---- begin and end --------------------------------------------------------------------------------------------- */
 
+int64_t flyi_cuda_slots(const flyi_call *call) {
+  return call->c.bound->slot_count + (call->c.score ? call->c.score->slot_count : 0);
+}
+
 static fly_status make_argument(flyi_cuda_launch *l, fly_error *error) {
-  l->argument = flyi_alloc(1, (size_t)flyi_cuda_argument_size(l->call->c.bound->slot_count));
+  l->argument = flyi_alloc(1, (size_t)flyi_cuda_argument_size(flyi_cuda_slots(l->call)));
   if (!l->argument) return flyi_no_memory(error);
   l->mask = (flyi_mask_args *)(l->argument + 1);
   return FLY_OK;
@@ -47,6 +51,7 @@ static void fill_argument(flyi_cuda_launch *l) {
   flyi_cuda_call *a = l->argument;
   a->q = flyi_cuda_tensor_of(&c->q), a->k = flyi_cuda_tensor_of(&c->k), a->v = flyi_cuda_tensor_of(&c->v);
   a->out = flyi_cuda_tensor_of(&c->out), a->lse = flyi_cuda_tensor_of(&c->lse);
+  a->sink = flyi_cuda_tensor_of(&c->sink), a->d_sink = flyi_cuda_tensor_of(&c->d_sink);
   a->scale = c->scale;
   a->scale_log2 = c->scale * 1.44269504f;
   a->group = l->call->kv_heads ? (int32_t)(c->geometry.heads / l->call->kv_heads) : 1;
@@ -84,6 +89,7 @@ static const char *const role_names[FLYI_CUDA_ROLES] = {
     [FLYI_CUDA_BACKWARD_QUERIES] = "gradients of queries",
     [FLYI_CUDA_FORWARD_SPLIT] = "forward attention of parts",
     [FLYI_CUDA_BACKWARD_FINISH] = "the end of the backward pass",
+    [FLYI_CUDA_BACKWARD_SINK] = "gradients of sinks",
 };
 
 fly_status flyi_cuda_find(const flyi_cuda_launch *l, flyi_cuda_role role, const flyi_cuda_entry **out,
@@ -94,9 +100,9 @@ fly_status flyi_cuda_find(const flyi_cuda_launch *l, flyi_cuda_role role, const 
                      "the kernel has no code for %s that runs on %s with %d bytes of shared memory", role_names[role],
                      l->cuda->info.name, l->cuda->info.shared_memory);
   const flyi_cuda_entry *e = *out = &l->loaded.code->entries[i];
-  if (e->argument_bytes != flyi_cuda_argument_size(l->call->c.bound->slot_count))
+  if (e->argument_bytes != flyi_cuda_argument_size(flyi_cuda_slots(l->call)))
     return flyi_fail(error, FLY_ERROR_IMAGE, "the kernel's code takes %d bytes of arguments, its mask needs %" PRId64,
-                     e->argument_bytes, flyi_cuda_argument_size(l->call->c.bound->slot_count));
+                     e->argument_bytes, flyi_cuda_argument_size(flyi_cuda_slots(l->call)));
   return FLY_OK;
 }
 

@@ -157,15 +157,16 @@ static fly_status stage_buffer(const void *object, flyi_staging *s, fly_error *e
   return FLY_OK;
 }
 
-static fly_status put_buffers(flyi_cuda_launch *l, fly_error *error) {
-  fly_bound *bound = l->call->c.bound;
+/* Of the mask or the score modifier (NULL: none), to slots from `slots` on. */
+static fly_status put_buffers(flyi_cuda_launch *l, fly_bound *bound, uint64_t *slots, fly_error *error) {
+  if (!bound) return FLY_OK;
   const flyi_image *image = &bound->mask->image;
-  memcpy(l->mask->slots, bound->slots, (size_t)bound->slot_count * sizeof *bound->slots);
+  memcpy(slots, bound->slots, (size_t)bound->slot_count * sizeof *bound->slots);
   fly_status status = FLY_OK;
   for (int i = 0; !status && i < image->buffer_count; i++) {
     fly_buffer *buffer = bound->buffers[i];
     status = flyi_resident_upload(&buffer->residents, l->cuda, (flyi_hash){0}, l->stream, stage_buffer, buffer,
-                                  &l->mask->slots[image->parameter_count + i * FLYI_BUFFER_SLOTS], error);
+                                  &slots[image->parameter_count + i * FLYI_BUFFER_SLOTS], error);
   }
   return status;
 }
@@ -178,13 +179,15 @@ fly_status flyi_cuda_put_geometry(flyi_cuda_launch *l, fly_error *error) {
   const fly_geometry *g = &l->call->c.geometry;
   flyi_mask_args *m = l->mask;
   flyi_staging dry = {.dry = true};
-  const uint32_t reads = l->call->c.bound->mask->image.reads;
+  fly_bound *bound = l->call->c.bound, *score = l->call->c.score;
+  const uint32_t reads = bound->mask->image.reads | (score ? score->mask->image.reads : 0);
   const geometry_source source = {g, g->q_rows.rows || reads & FLYI_READS_TOKEN_Q,
                                   g->kv_rows.rows || reads & FLYI_READS_TOKEN_KV};
   geometry_places at = stage_places(&source, &dry);
   flyi_device_memory base = 0;
   fly_status status = FLY_OK;
-  if (dry.size) status = flyi_cuda_put(l, (flyi_hash){FLYI_KEY_GEOMETRY, 0}, stage_geometry, &source, &base, error);
+  flyi_hash key = {FLYI_KEY_GEOMETRY, (uint64_t)source.q_rows << 1 | source.kv_rows};
+  if (dry.size) status = flyi_cuda_put(l, key, stage_geometry, &source, &base, error);
   if (status) return status;
   m->batch = g->batch, m->heads = g->heads, m->len_q = g->len_q, m->len_kv = g->len_kv, m->q_offset = g->q_offset;
   if (g->cu_seqlens_q) m->cu_q = device_rows(base, at.cu_q), m->cu_kv = device_rows(base, at.cu_kv);
@@ -193,7 +196,8 @@ fly_status flyi_cuda_put_geometry(flyi_cuda_launch *l, fly_error *error) {
   packed_strides(&(rows_source){&g->q_rows, g, true}, &m->q_stride_b, &m->q_stride_h);
   packed_strides(&(rows_source){&g->kv_rows, g, false}, &m->kv_stride_b, &m->kv_stride_h);
   status = put_out_rows(l, error);
-  return status ? status : put_buffers(l, error);
+  if (!status) status = put_buffers(l, bound, m->slots, error);
+  return status ? status : put_buffers(l, score, m->slots + bound->slot_count, error);
 }
 
 /* ---- block maps ------------------------------------------------------------------------------------------------ */

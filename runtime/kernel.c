@@ -36,8 +36,6 @@ fly_status fly_kernel_create(fly_mask *mask, const fly_kernel_desc *desc, fly_ke
   if (cuda && (d.head_dim > 256 || d.value_dim > 256))
     return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "desc.head_dim is %d, value_dim %d: kernels for GPUs go up to 256",
                      d.head_dim, d.value_dim);
-  if (cuda && d.score)
-    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "desc.score: kernels for GPUs take no score modifier yet");
   if ((status = flyi_isa_parse(d.target && !cuda ? d.target : mask->image.target, &isa, error))) return status;
   fly_kernel *kernel = flyi_alloc(1, sizeof *kernel);
   if (!kernel) return flyi_no_memory(error);

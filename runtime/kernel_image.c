@@ -12,7 +12,8 @@ static fly_status write_cuda(fly_kernel *kernel, flyi_bytes *out, fly_error *err
     fly_status status = flyi_kernel_cuda(kernel, (flyi_direction)d, NULL, &code, error);
     if (status && (d == FLYI_DIRECTION_FORWARD || status != FLY_ERROR_UNSUPPORTED)) return status;
   }
-  return flyi_cuda_image(kernel->mask, &kernel->desc, kernel->cuda_target, atomic_load(&kernel->cuda), out, error);
+  return flyi_cuda_image(kernel->mask, kernel->score, &kernel->desc, kernel->cuda_target, atomic_load(&kernel->cuda),
+                         out, error);
 }
 
 static fly_status write_image(const fly_kernel *kernel, flyi_bytes *out, fly_error *error) {

@@ -340,14 +340,14 @@ bool flyi_is_cuda_target(const char *target);
  * loaded, or compiled now. It stays the kernel's. Thread-safe. */
 fly_status flyi_kernel_cuda(fly_kernel *kernel, flyi_direction direction, const char *device, const flyi_cuda_code **out,
                             fly_error *error);
-/* The compiler's part: PTX for a mask, from the cache or compiled. libflymask_runtime has no compiler and says so. */
-fly_status flyi_cuda_compile(const fly_mask *mask, const fly_kernel_desc *desc, flyi_direction direction, const char *target,
-                             flyi_cuda_code **out, fly_error *error);
+/* The compiler's part: PTX for a mask and a modifier (NULL: none), from the cache or compiled. libflymask_runtime has no compiler and says so. */
+fly_status flyi_cuda_compile(const fly_mask *mask, const fly_mask *score, const fly_kernel_desc *desc,
+                             flyi_direction direction, const char *target, flyi_cuda_code **out, fly_error *error);
 void flyi_cuda_code_free(flyi_cuda_code *code);
 /* A copy of one direction of an image; *out is NULL where it has none. */
 fly_status flyi_cuda_code_of(const flyi_image *image, flyi_direction direction, flyi_cuda_code **out, fly_error *error);
-/* The mask's image with the kernel's code: of whatever directions the list holds. */
-fly_status flyi_cuda_image(const fly_mask *mask, const fly_kernel_desc *desc, const char *target, const flyi_cuda_code *list,
-                           flyi_bytes *out, fly_error *error);
+/* The mask's image with the kernel's code, of whatever directions the list holds, and the modifier's image. */
+fly_status flyi_cuda_image(const fly_mask *mask, const fly_mask *score, const fly_kernel_desc *desc, const char *target,
+                           const flyi_cuda_code *list, flyi_bytes *out, fly_error *error);
 
 #endif

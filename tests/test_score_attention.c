@@ -2,66 +2,10 @@
  * grouped heads, ragged batches, row maps; between guard pages; the same for any number of threads. */
 #include "backward_case.h"
 #include "oracle_score.h"
+#include "score_bodies.h"
 #include "score_case.h"
 
-/* ---- modifiers, as sources and as formulas in double precision --------------------------------------------------- */
-
-static double formula_alibi(void *context, double s, int b, int h, int q, int kv) {
-  (void)context, (void)b;
-  return s - 0.0625 * (h + 1) * fabs((double)q - kv);
-}
-
-static double formula_softcap(void *context, double s, int b, int h, int q, int kv) {
-  (void)context, (void)b, (void)h, (void)q, (void)kv;
-  return 1.5 * tanh(s / 1.5);
-}
-
-/* Garbage where the causal mask hides; a wave elsewhere. */
-static double formula_wave(void *context, double s, int b, int h, int q, int kv) {
-  (void)context, (void)h;
-  return kv > q ? NAN : 1.25 * s + 0.5 * sin(s + b);
-}
-
-/* Every fifth diagonal is hidden by the modifier. */
-static double formula_holes(void *context, double s, int b, int h, int q, int kv) {
-  (void)context, (void)b, (void)h;
-  return (q - kv) % 5 == 2 ? -INFINITY : s * s * 0.3 - s;
-}
-
-/* By tokens: context is the call. */
-static double formula_tokens(void *context, double s, int b, int h, int q, int kv) {
-  const fly_attention *c = context;
-  const fly_geometry *g = &c->geometry;
-  int start_q = g->cu_seqlens_q ? g->cu_seqlens_q[b] : 0, start_kv = g->cu_seqlens_kv ? g->cu_seqlens_kv[b] : 0;
-  int row_q = q - (int)g->q_offset + start_q, row_kv = kv + start_kv;
-  const fly_row_map *mq = &g->q_rows, *mk = &g->kv_rows;
-  int tq = mq->rows ? mq->rows[b * mq->stride_batch + h * mq->stride_head + row_q] - start_q + (int)g->q_offset : q;
-  int tk = mk->rows ? mk->rows[b * mk->stride_batch + h * mk->stride_head + row_kv] - start_kv : kv;
-  return s * (1 + 0.01 * (tq % 13)) + 0.02 * (tk % 29);
-}
-
-/* A loop that the data ends. */
-static double formula_loop(void *context, double s, int b, int h, int q, int kv) {
-  (void)context, (void)b, (void)h;
-  double sum = s;
-  for (int i = 0; i < (q + kv) % 4; i++) sum = 0.5 * sum + 0.25 * s * s;
-  return sum;
-}
-
-static const struct {
-  const char *body;
-  oracle_modifier *formula;
-} modifiers[] = {
-    {"return s - 0.0625f * (float)(h + 1) * (float)fly_abs(q - kv);", formula_alibi},
-    {"return 1.5f * tanhf(s / 1.5f);", formula_softcap},
-    {"return kv > q ? NAN : 1.25f * s + 0.5f * sinf(s + (float)b);", formula_wave},
-    {"return (q - kv) % 5 == 2 ? -INFINITY : s * s * 0.3f - s;", formula_holes},
-    {"return s * (1 + 0.01f * (float)(fly_token_q(b, h, q) % 13)) + 0.02f * (float)(fly_token_kv(b, h, kv) % 29);",
-     formula_tokens},
-    {"float sum = s;\n  for (int i = 0; i < (q + kv) % 4; i++) sum = 0.5f * sum + 0.25f * s * s;\n  return sum;",
-     formula_loop},
-};
-enum { MODIFIERS = sizeof modifiers / sizeof *modifiers, WAVE = 2, NONE = -1 };
+enum { NONE = -1 }; /* no modifier */
 
 static fly_score *compile(int which, const char *target) {
   char source[512];
@@ -70,7 +14,7 @@ static fly_score *compile(int which, const char *target) {
   fly_compile_options options = {FLY_INIT(fly_compile_options), .target = target};
   snprintf(source, sizeof source,
            "#include <flymask/score.h>\nfloat score(float s, int b, int h, int q, int kv) {\n  %s\n}\n",
-           modifiers[which].body);
+           score_bodies[which].body);
   ck_fly_ok(fly_score_compile(source, "modifier.c", &options, &score, &error), error);
   return score;
 }
@@ -107,7 +51,8 @@ static void set_up(scored_case *s, const backward_spec *spec, oracle_predicate *
     c->sink = fly_tensor_dense(s->sink, FLY_F32, 1, heads, 1, 1);
     c->d_sink = fly_tensor_dense(s->d_sink, FLY_F32, 1, heads, 1, 1);
   }
-  s->oracle = (oracle_scored){c, see, context, modifier >= 0 ? modifiers[modifier].formula : NULL, c};
+  s->oracle = (oracle_scored){.call = c, .see = see, .see_context = context, .modify_context = c};
+  if (modifier >= 0) s->oracle.modify = score_bodies[modifier].formula;
 }
 
 static void tear_down(scored_case *s) {
@@ -151,7 +96,7 @@ enum { MASKS = sizeof masks / sizeof *masks };
 START_TEST(any_mask_and_modifier) {
   CALL_FOR_TARGETS(target)
   for (int m = 0; m < MASKS; m++) {
-    if (_i == WAVE && m > 0) break; /* garbage behind the query: causal alone */
+    if (_i == SCORE_WAVE && m > 0) break; /* garbage behind the query: causal alone */
     backward_spec s = {.call = {.dim = 24,
                                 .value_dim = 40,
                                 .target = target,
@@ -193,8 +138,8 @@ END_TEST
 
 START_TEST(grouped_heads_ragged_batches_row_maps) {
   static const int32_t cu_q[] = {0, 70, 70, 200}, cu_kv[] = {0, 80, 90, 260};
-  for (int m = 0; m < MODIFIERS; m++) {
-    if (m == WAVE) continue;
+  for (int m = 0; m < SCORE_BODIES; m++) {
+    if (m == SCORE_WAVE) continue;
     backward_spec grouped = {.call = {.dim = 16,
                                       .batch = 2,
                                       .heads = 6,
@@ -482,7 +427,7 @@ END_TEST
 static Suite *make_suite(void) {
   Suite *suite = suite_create("score_attention");
   TCase *tests = tcase_create("attention");
-  tcase_add_loop_test(tests, any_mask_and_modifier, 0, MODIFIERS);
+  tcase_add_loop_test(tests, any_mask_and_modifier, 0, SCORE_BODIES);
   tcase_add_loop_test(tests, any_length_and_dimension, 0, 7);
   tcase_add_loop_test(tests, few_queries_and_many_keys, 0, 3);
   tcase_add_test(tests, grouped_heads_ragged_batches_row_maps);

@@ -4,203 +4,39 @@
 
 #include "call_case.h"
 #include "score_case.h"
+#include "score_formulas.h"
 
-enum { HEADS = 4, QUERIES = 200, KEYS = 300, DISTANCES = 101, DIM = 6 };
-
-/* What the formulas read: the same data as the buffers. */
-static float table[HEADS * DISTANCES], slopes[HEADS], q_rope[2 * HEADS * QUERIES * DIM], k_rope[2 * KEYS * DIM];
-static int16_t hops[QUERIES * KEYS];
-
-static void make_data(void) {
-  test_random random = {3};
-  for (int i = 0; i < HEADS * DISTANCES; i++) table[i] = (float)test_normal(&random);
-  for (int h = 0; h < HEADS; h++) slopes[h] = 0.25f + 0.5f * (float)h;
-  for (size_t i = 0; i < sizeof q_rope / sizeof *q_rope; i++) q_rope[i] = (float)test_normal(&random);
-  for (size_t i = 0; i < sizeof k_rope / sizeof *k_rope; i++) k_rope[i] = (float)test_normal(&random);
-  for (int i = 0; i < QUERIES * KEYS; i++) hops[i] = (int16_t)(test_next(&random) >> 40 & 127) - 10;
-}
-
-typedef double formula(double s, int b, int h, int q, int kv, double *slope);
-
-/* ---- formulas ---------------------------------------------------------------------------------------------------- */
-
-/* Slopes by recurrence: the first is 2^(-8 / heads), each further one that times the one before. */
-static double alibi(double s, int b, int h, int q, int kv, double *slope) {
-  (void)b;
-  double ratio = pow(2, -8.0 / HEADS), m = ratio;
-  for (int i = 0; i < h; i++) m *= ratio;
-  *slope = 1;
-  return s - m * (q > kv ? q - kv : kv - q);
-}
-
-static double alibi_slopes(double s, int b, int h, int q, int kv, double *slope) {
-  (void)b;
-  *slope = 1;
-  return q > kv ? s + slopes[h] * (kv - q) : s + slopes[h] * (q - kv);
-}
-
-/* tanh by exponentials; 1 / cosh^2 is its derivative. */
-static double softcap(double s, int b, int h, int q, int kv, double *slope) {
-  (void)b, (void)h, (void)q, (void)kv;
-  double x = s / 5, up = exp(x), down = exp(-x);
-  *slope = 4 / ((up + down) * (up + down));
-  return 5 * (up - down) / (up + down);
-}
-
-static double relative_bias(double s, int b, int h, int q, int kv, double *slope) {
-  (void)b;
-  int distance = kv - q, most = (DISTANCES - 1) / 2;
-  if (distance > most) distance = most;
-  if (distance < -most) distance = -most;
-  *slope = 1;
-  return s + table[h * DISTANCES + most + distance];
-}
-
-/* The buckets by thresholds: bucket 8 + i of 16 begins where distance / 8 reaches 16^(i / 8). */
-static int bucket_of(int distance, int buckets, double max_distance) {
-  int exact = buckets / 2, bucket = exact;
-  if (distance < exact) return distance;
-  while (bucket < buckets - 1 &&
-         distance >= exact * pow(max_distance / exact, (double)(bucket + 1 - exact) / (buckets - exact)) - 1e-9)
-    bucket++;
-  return bucket;
-}
-
-static double t5_both(double s, int b, int h, int q, int kv, double *slope) {
-  (void)b;
-  int bucket = kv > q ? 16 + bucket_of(kv - q, 16, 128) : bucket_of(q - kv, 16, 128);
-  *slope = 1;
-  return s + table[bucket * HEADS + h];
-}
-
-static double t5_causal(double s, int b, int h, int q, int kv, double *slope) {
-  (void)b;
-  *slope = 1;
-  return s + table[bucket_of(kv > q ? 0 : q - kv, 32, 128) * HEADS + h];
-}
-
-static double sandwich(double s, int b, int h, int q, int kv, double *slope) {
-  (void)b;
-  int distance = abs(q - kv);
-  *slope = 1;
-  return s + table[h * DISTANCES + (distance < DISTANCES ? distance : DISTANCES - 1)];
-}
-
-static double kerple(double s, int b, int h, int q, int kv, double *slope) {
-  (void)b;
-  *slope = 1;
-  return s - slopes[h] * log(1 + slopes[HEADS - 1 - h] * fabs((double)q - kv));
-}
-
-static double graph_distance(double s, int b, int h, int q, int kv, double *slope) {
-  (void)b;
-  unsigned far = (unsigned)(int)hops[q * KEYS + kv]; /* below 0: very far */
-  *slope = 1;
-  return s + table[h * DISTANCES + (far < DISTANCES ? far : DISTANCES - 1)];
-}
-
-static double rope_scores(double s, int b, int h, int q, int kv, double *slope) {
-  double sum = 0;
-  for (int i = DIM; i-- > 0;)
-    sum += (double)q_rope[((b * HEADS + h) * QUERIES + q - 7) * DIM + i] * k_rope[(b * KEYS + kv) * DIM + i];
-  *slope = 1;
-  return s + 0.5 * sum;
-}
-
-static double temperature(double s, int b, int h, int q, int kv, double *slope) {
-  (void)b, (void)h, (void)kv;
-  *slope = q + 1 > 100 ? log1p(q) / log(100) : 1;
-  return s * *slope;
-}
-
-/* ---- comparison -------------------------------------------------------------------------------------------------- */
-
-typedef struct captured {
-  const char *name;
-  fly_type type;
-  int rank;
-  int64_t shape[4];
-  const void *data;
-} captured;
-
-/* As FLY_INT and FLY_REAL, which are no constant expressions. */
-#define INT(NAME, VALUE) {.name = (NAME), .kind = FLY_ARG_INTEGER, .integer = (VALUE)}
-#define REAL(NAME, VALUE) {.name = (NAME), .kind = FLY_ARG_REAL, .real = (VALUE)}
-
-static const struct {
-  const char *name;
-  formula *formula;
-  fly_arg values[3]; /* parameters */
-  int value_count;
-  captured buffers[2];
-  double tolerance;
-} library[] = {
-    {"alibi", alibi, {INT("heads", HEADS)}, 1, {{0}}, 4e-5},
-    {"alibi_slopes", alibi_slopes, {{0}}, 0, {{"slopes", FLY_F32, 1, {HEADS}, slopes}}, 4e-5},
-    {"softcap", softcap, {REAL("cap", 5)}, 1, {{0}}, 2e-6},
-    {"relative_bias", relative_bias, {{0}}, 0, {{"bias", FLY_F32, 2, {HEADS, DISTANCES}, table}}, 1e-6},
-    {"t5_bias", t5_both, {{0}}, 0, {{"bias", FLY_F32, 2, {32, HEADS}, table}}, 1e-6},
-    {"t5_bias", t5_causal, {INT("bidirectional", 0)}, 1, {{"bias", FLY_F32, 2, {32, HEADS}, table}}, 1e-6},
-    {"sandwich", sandwich, {{0}}, 0, {{"bias", FLY_F32, 2, {HEADS, DISTANCES}, table}}, 1e-6},
-    {"kerple", kerple, {{0}}, 0, {{"r1", FLY_F32, 1, {HEADS}, slopes}, {"r2", FLY_F32, 1, {HEADS}, NULL}}, 1e-5},
-    {"graph_distance",
-     graph_distance,
-     {{0}},
-     0,
-     {{"hops", FLY_I16, 2, {QUERIES, KEYS}, hops}, {"bias", FLY_F32, 2, {HEADS, DISTANCES}, table}},
-     1e-6},
-    {"rope_scores",
-     rope_scores,
-     {REAL("scale", 0.5), INT("q_offset", 7)},
-     2,
-     {{"q_rope", FLY_F32, 4, {2, HEADS, QUERIES, DIM}, q_rope}, {"k_rope", FLY_F32, 3, {2, KEYS, DIM}, k_rope}},
-     1e-5},
-    {"temperature", temperature, {INT("train", 100)}, 1, {{0}}, 2e-6},
-};
-enum { LIBRARY = sizeof library / sizeof *library };
-
-static void compare(const score_case *c, int which, const char *target) {
+static void compare(const score_case *c, const score_library *x, int which, const char *target) {
   float s[FLYI_BLOCK * FLYI_BLOCK], slope[FLYI_BLOCK * FLYI_BLOCK], before[FLYI_BLOCK * FLYI_BLOCK];
   test_random random = {1 + (uint64_t)which};
   for (int b = 0; b < 2; b++)
-    for (int h = 0; h < HEADS; h++) {
-      int q0 = 7 + 64 * (h & 1), kv0 = h < 2 ? 0 : 230;
+    for (int h = 0; h < FORMULA_HEADS; h++) {
+      int q0 = FORMULA_OFFSET + 64 * (h & 1), kv0 = h < 2 ? 0 : 230;
       for (int i = 0; i < FLYI_BLOCK * FLYI_BLOCK; i++) before[i] = s[i] = (float)(3 * test_normal(&random));
       score_case_run(c, b, h, q0, kv0, FLYI_BLOCK, NULL, s, slope);
       for (int i = 0; i < FLYI_BLOCK * FLYI_BLOCK; i++) {
         int q = q0 + i / FLYI_BLOCK, kv = kv0 + i % FLYI_BLOCK;
-        double by, want = library[which].formula(before[i], b, h, q, kv, &by), most = library[which].tolerance;
+        double by, want = x->formula(before[i], b, h, q, kv, &by), most = x->tolerance;
         ck_assert_msg(fabs(s[i] - want) <= most * (1 + fabs(want)),
-                      "%s, %s: score(%g, %d, %d, %d, %d) is %.9g, not %.9g", library[which].name, target, before[i], b,
+                      "%s, %s: score(%g, %d, %d, %d, %d) is %.9g, not %.9g", x->name, target, before[i], b,
                       h, q, kv, s[i], want);
         ck_assert_msg(fabs(slope[i] - by) <= 2e-6 * (1 + fabs(by)), "%s, %s: the slope at %g is %.9g, not %.9g",
-                      library[which].name, target, before[i], slope[i], by);
+                      x->name, target, before[i], slope[i], by);
       }
     }
 }
 
 START_TEST(each_is_what_its_paper_says) {
-  fly_arg values[5];
-  fly_buffer *buffers[2] = {NULL, NULL};
-  float reversed[HEADS];
+  score_library x;
   char path[512];
-  fly_error error = {0};
-  make_data();
-  int count = library[_i].value_count;
-  memcpy(values, library[_i].values, (size_t)count * sizeof *values);
-  for (int h = 0; h < HEADS; h++) reversed[h] = slopes[HEADS - 1 - h];
-  for (int k = 0; k < 2 && library[_i].buffers[k].name; k++) {
-    const captured *x = &library[_i].buffers[k];
-    ck_fly_ok(fly_buffer_create(x->type, x->rank, x->shape, x->data ? x->data : reversed, &buffers[k], &error), error);
-    values[count++] = FLY_CAPTURE(x->name, buffers[k]);
-  }
-  snprintf(path, sizeof path, FLYMASK_SOURCE "/scores/%s.c", library[_i].name);
+  score_library_open(&x, _i);
+  snprintf(path, sizeof path, FLYMASK_SOURCE "/scores/%s.c", x.name);
   CALL_FOR_TARGETS(target) {
-    score_case c = score_case_file(path, target, values, count, NULL);
-    compare(&c, _i, target);
+    score_case c = score_case_file(path, target, x.values, x.value_count, NULL);
+    compare(&c, &x, _i, target);
     score_case_free(&c);
   }
-  fly_buffer_release(&buffers[0]), fly_buffer_release(&buffers[1]);
+  score_library_close(&x);
 }
 END_TEST
 
@@ -211,8 +47,9 @@ START_TEST(every_file_is_tested) {
     size_t length = strlen(entry->d_name);
     if (length < 3 || strcmp(entry->d_name + length - 2, ".c") != 0) continue;
     bool found = false;
-    for (int i = 0; i < LIBRARY; i++)
-      found |= strlen(library[i].name) == length - 2 && strncmp(library[i].name, entry->d_name, length - 2) == 0;
+    const char *name;
+    for (int i = 0; (name = score_library_name(i)); i++)
+      found |= strlen(name) == length - 2 && strncmp(name, entry->d_name, length - 2) == 0;
     ck_assert_msg(found, "%s has no formula here", entry->d_name);
   }
   closedir(directory);
@@ -222,7 +59,9 @@ END_TEST
 static Suite *make_suite(void) {
   Suite *suite = suite_create("score_library");
   TCase *tests = tcase_create("library");
-  tcase_add_loop_test(tests, each_is_what_its_paper_says, 0, LIBRARY);
+  int count = 0;
+  while (score_library_name(count)) count++;
+  tcase_add_loop_test(tests, each_is_what_its_paper_says, 0, count);
   tcase_add_test(tests, every_file_is_tested);
   suite_add_tcase(suite, tests);
   return suite;

@@ -89,10 +89,16 @@ INL void mask_pairs(const struct scene *scene, pairs_t p, i32 query, i32 key) {
   }
 }
 
-/* P' = 2^(S' scale - LSE), of what is seen. */
-INL void weigh(call_t call, const struct place *p, i32 h, pairs_t s, u32 stats, i32 now) {
+/* P' = 2^(S' scale - LSE), of what is seen; with a modifier also its slopes. */
+INL void weigh(call_t call, const struct place *p, i32 h, pairs_t s, pairs_t slopes, u32 stats, i32 now) {
   const i32 lane = thread_index() & 31, warp = thread_index() >> 5;
-  const float scale = call->scale_log2;
+  const i32 query = tile_of(now) * bwd_inner + ((lane & 3) << 1), key = p->first + warp * 16 * bwd_blocks + (lane >> 2);
+  const float scale = units_of(call);
+  if (modified) {
+    const struct scene scene = scene_of(call, renewed(p->b), h);
+    const struct lane_scores lane_scores = lane_scores_of(&scene, bwd_blocks, bwd_inner / 8, query, key, 1);
+    modify(&lane_scores, s, slopes, 1, call->scale);
+  }
   UNROLL for (i32 i = 0; i < bwd_inner / 8; i++) {
     float start[2];
     load_shared2(start, stats + (u32)(i * 32 + (lane & 3) * 8));
@@ -101,7 +107,7 @@ INL void weigh(call_t call, const struct place *p, i32 h, pairs_t s, u32 stats, 
   }
   if (kind_of(now) != PARTIAL) return;
   const struct scene scene = scene_of(call, renewed(p->b), h); /* not kept from tile to tile */
-  mask_pairs(&scene, s, tile_of(now) * bwd_inner + ((lane & 3) << 1), p->first + warp * 16 * bwd_blocks + (lane >> 2));
+  mask_pairs(&scene, s, query, key);
 }
 
 /* dS' = P' * (dP' - delta) */
@@ -119,15 +125,16 @@ INL void take_tile(call_t call, const struct place *p, const struct block *x, i3
   const u32 q = x->shared + SHARED_Q + stage * BYTES_K, d_out = x->shared + SHARED_D_OUT + stage * BYTES_V;
   const u32 stats = x->shared + SHARED_STATS + stage * BYTES_STATS;
   const struct patterns at = renewed_patterns(&x->patterns);
-  pairs_t s, d_p;
+  pairs_t s, slopes, d_p;
   factors_t f;
   multiply_channels(s, x->k, &at.rows_k, &at.columns_k, x->own_k, q, bwd_depth, PITCH_K);
-  weigh(call, p, h, s, stats, now);
+  weigh(call, p, h, s, slopes, stats, now);
   if (which & D_V) {
     pack_pairs(f, s);
     multiply_rows(g->d_v, f, &at.rows_v, d_out, bwd_width, PITCH_V);
   }
   if (which & D_K) {
+    if (modified) scale_weights(s, slopes);
     multiply_channels(d_p, x->v, &at.rows_v, &at.columns_v, x->own_v, d_out, bwd_width, PITCH_V);
     differentiate(d_p, s, stats);
     pack_pairs(f, d_p);
@@ -219,7 +226,7 @@ INL void exact_queries(call_t call, const struct place *p, struct exact *x, i32 
   const struct scene scene = scene_of(call, p->b, h);
   const _Bool seen = there && (kind != PARTIAL || visible_pair(&scene, query, key));
   const i64 stats = ((i64)p->b * args_of(call)->heads + h) * call->rows_q + at;
-  const struct pair pair = pair_of(call, seen, stats, q, k, v, d_out);
+  const struct pair pair = pair_of(call, &scene, seen, query, key, stats, q, k, v, d_out);
   const u32 some = ballot(pair.seen);
   add_dealt(x->d_v, some, pair.p, d_out, bwd_value_dim);
   add_dealt(x->d_k, some, pair.ds, q, bwd_dim);

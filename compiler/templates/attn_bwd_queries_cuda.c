@@ -24,17 +24,25 @@ struct block {
 
 /* ---- a tile ------------------------------------------------------------------------------------------------------ */
 
-/* P = 2^(S scale - LSE), of what is seen. */
+/* P = 2^(S scale - LSE), of what is seen; times the modifier's slope, where there is one. */
 INL void weigh(call_t call, const struct place *p, const struct block *x, pairs_t s, i32 now) {
   const i32 lane = thread_index() & 31, warp = thread_index() >> 5, columns = bwd_inner / 8;
   const i32 kv0 = tile_of(now) * bwd_inner + ((lane & 3) << 1), left = p->keys.length - kv0;
-  const float scale = call->scale_log2;
+  const i32 q0 = p->first + warp * 16 * bwd_blocks + (lane >> 2);
+  const float scale = units_of(call);
+  pairs_t slopes;
+  if (modified) {
+    const struct scene scene = scene_of(call, renewed(p->b), p->h);
+    const struct lane_scores lane_scores = lane_scores_of(&scene, bwd_blocks, columns, q0, kv0, 0);
+    modify(&lane_scores, s, slopes, 1, call->scale);
+  }
   UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 i = 0; i < columns; i++)
       UNROLL for (i32 j = 0; j < 4; j++) s[a][i][j] = exp2_of(multiply_plus(s[a][i][j], scale, x->start[a][j >> 1]));
   if (kind_of(now) == PARTIAL) {
     const struct scene scene = scene_of(call, renewed(p->b), p->h); /* not kept from tile to tile */
-    mask_scores(&scene, s, bwd_blocks, columns, p->first + warp * 16 * bwd_blocks + (lane >> 2), kv0, 0);
+    mask_scores(&scene, s, bwd_blocks, columns, q0, kv0, 0);
   }
+  if (modified) scale_weights(s, slopes);
   if ((tile_of(now) + 1) * bwd_inner <= p->keys.length) return;
   UNROLL for (i32 i = 0; i < columns; i++) UNROLL for (i32 a = 0; a < bwd_blocks; a++)
       UNROLL for (i32 j = 0; j < 4; j++) if (i * 8 + (j & 1) >= left) s[a][i][j] = 0;
@@ -136,7 +144,8 @@ INL void exact_keys(call_t call, const struct place *p, float d_q[MAX_WIDTH / 32
   const u64 v = row_address(plane_of(&call->v, p->b, kv_head, SIZE), pitch_of(&call->v, SIZE), row);
   const struct scene scene = scene_of(call, p->b, p->h);
   const _Bool seen = there && (kind != PARTIAL || visible_pair(&scene, query, kv));
-  const struct pair pair = pair_of(call, seen, (i64)p->pair * call->rows_q + query, q, k, v, d_out);
+  const i64 stats = (i64)p->pair * call->rows_q + query;
+  const struct pair pair = pair_of(call, &scene, seen, query, kv, stats, q, k, v, d_out);
   add_dealt(d_q, ballot(pair.seen), pair.ds, k, bwd_dim);
 }
 

@@ -2,10 +2,11 @@
  * flyi_cuda_call.
  *
  *   fly_backward_rows    of each query: -LSE in base 2, and delta = sum(dO * O) - dLSE, rounded up to whole tiles
+ *   fly_backward_sink    of each query head: the gradient of its sink
  *   fly_backward_finish  of each row of a gradient: the sum of the rows of the call behind it, or zeros where
  *                        there are none
  *
- * A warp takes one row at a time. */
+ * A warp takes one row at a time; of sinks, a block takes a head. */
 #include "cuda_tile.h"
 
 #define SIZE (bwd_type == TYPE_F32 ? 4 : 2) /* bytes of an element */
@@ -104,7 +105,53 @@ INL void finish(call_t call) {
       finish_row(call, row_address(plane, pitch_of(&f->to, SIZE), i), first[i], first[i + 1]);
 }
 
+/* ---- sinks ------------------------------------------------------------------------------------------------------- */
+
+INL double exchange_double(double x, i32 mask) {
+  const u64 bits = __builtin_bit_cast(u64, x);
+  const u32 low = (u32)__nvvm_shfl_sync_bfly_i32(-1, (i32)(u32)bits, mask, 31);
+  const u32 high = (u32)__nvvm_shfl_sync_bfly_i32(-1, (i32)(u32)(bits >> 32), mask, 31);
+  return __builtin_bit_cast(double, (u64)high << 32 | low);
+}
+
+/* The sink's value is 0, so that its dS is -P delta, P = 2^(log2(e) z - LSE): summed in double precision, each thread
+ * some rows, then over the lanes, then over the warps: always in one order. */
+INL double sink_part(call_t call, i32 h, float z) {
+  const i32 heads = (i32)args_of(call)->heads, threads = bwd_row_warps * 32;
+  double sum = 0;
+  ROLLED for (i32 b = 0; b < args_of(call)->batch; b++) {
+    const i32 length = queries_of(call, b).length;
+    const i64 at = ((i64)b * heads + h) * call->rows_q;
+    const GLOBAL float *start = (const GLOBAL float *)call->neg_lse + at, *delta = (const GLOBAL float *)call->delta + at;
+    ROLLED for (i32 i = thread_index(); i < length; i += threads) if (start[i] != -infinity())
+        sum -= (double)(exp2_of(multiply_plus(z, 1.44269504089f, start[i])) * delta[i]);
+  }
+  UNROLL for (i32 m = 1; m < 32; m *= 2) sum += exchange_double(sum, m);
+  return sum;
+}
+
+INL void sink(call_t call) {
+  const i32 h = (i32)block_index(), warp = thread_index() >> 5;
+  const u32 shared = shared_base();
+  double sum = sink_part(call, h, ((const GLOBAL float *)call->sink.data)[h * call->sink.stride_h]);
+  const u64 bits = __builtin_bit_cast(u64, sum);
+  if ((thread_index() & 31) == 0) {
+    store_shared(shared + (u32)warp * 8, (u32)bits);
+    store_shared(shared + (u32)warp * 8 + 4, (u32)(bits >> 32));
+  }
+  barrier();
+  if (thread_index()) return;
+  sum = 0;
+  ROLLED for (i32 w = 0; w < bwd_row_warps; w++) {
+    const u64 low = load_shared(shared + (u32)w * 8), high = load_shared(shared + (u32)w * 8 + 4);
+    sum += __builtin_bit_cast(double, high << 32 | low);
+  }
+  GLOBAL float *to = (GLOBAL float *)call->d_sink.data + h * call->d_sink.stride_h;
+  *to = (float)(call->add_gradients ? *to + sum : sum);
+}
+
 /* ---- entries ----------------------------------------------------------------------------------------------------- */
 
 KERNEL fly_backward_rows(const flyi_cuda_call call) { rows(&call); }
+KERNEL fly_backward_sink(const flyi_cuda_call call) { sink(&call); }
 KERNEL fly_backward_finish(const flyi_cuda_call call) { finish(&call); }

@@ -10,7 +10,7 @@
  * What a query does not see never reaches it: masked scores are selected away, and 0 * inf in the second product, where
  * V holds an infinity or a NaN in a row that only other queries of the tile see, is found at the end in the output,
  * which is then not finite: such rows are worked out again, key by key (exact_row). */
-#include "cuda_tile.h"
+#include "cuda_score.h"
 
 CONSTANT fwd_dim, fwd_value_dim; /* of Q and K; of V */
 CONSTANT fwd_depth, fwd_width;   /* the same as tiles have them: multiples of 16 */
@@ -157,7 +157,7 @@ INL void attend(call_t call, const struct place *p, struct softmax *x, i32 align
             shared_v = shared_k + (u32)fwd_stages * BYTES_K, my_q = shared_q + (u32)(warp * 16 * fwd_blocks * PITCH_K);
   const struct pattern rows_q = pattern_rows(lane, PITCH_K), columns_k = pattern_columns(lane, PITCH_K),
                        rows_v = pattern_rows(lane, PITCH_V);
-  const float scale = __builtin_fabsf(call->scale_log2);
+  const float scale = __builtin_fabsf(units_of(call));
   const i32 q0 = p->first + warp * 16 * fwd_blocks + (lane >> 2), kv0 = (lane & 3) << 1;
   struct walk walk = walk_of(&call->by_query, p->b, p->h, p->map_row, p->tiles);
   struct step now = walk_step(&walk, &call->by_query, p->tiles), next = walk_step(&walk, &call->by_query, p->tiles);
@@ -178,7 +178,7 @@ INL void attend(call_t call, const struct place *p, struct softmax *x, i32 align
   copy_values(&c, now.tile, 0);
   copies_commit();
   deal_keys(&c, next.tile);
-  if (call->scale_log2 < 0) {
+  if (!modified && call->scale_log2 < 0) {
     copies_wait(0);
     negate_queries(shared_q);
   }
@@ -214,6 +214,10 @@ INL void attend(call_t call, const struct place *p, struct softmax *x, i32 align
       copies_commit();
     }
     i32 kv = now.tile * fwd_keys;
+    if (modified) {
+      const struct lane_scores lane_scores = lane_scores_of(&p->scene, fwd_blocks, fwd_keys / 8, q0, kv + kv0, 0);
+      modify(&lane_scores, s, s, 0, call->scale);
+    }
     if (now.kind == PARTIAL) mask_scores(&p->scene, s, fwd_blocks, fwd_keys / 8, q0, kv + kv0, -infinity());
     if (kv + fwd_keys > p->keys.length) mask_tail(s, fwd_blocks, fwd_keys / 8, p->keys.length - kv - kv0);
     weigh(x, s, scale);
@@ -257,7 +261,8 @@ INL void exact_keys(call_t call, const struct place *p, struct exact *x, u64 q, 
   const u64 k = row_address(plane_of(&call->k, p->b, h, 2), pitch_of(&call->k, 2), row);
   float s = 0;
   ROLLED for (i32 i = 0; seen && i < fwd_dim; i++) s = multiply_plus(element(q, i), element(k, i), s);
-  s = seen ? s * call->scale_log2 : -infinity();
+  if (modified) s = modified_pair(&p->scene, s * call->scale, query, kv + (there ? lane : 0));
+  s = seen ? s * units_of(call) : -infinity();
   seen = seen && s != -infinity(); /* no weight, whatever V holds */
   const float top = greater(x->top, warp_max(s));
   const float weight = seen ? exp2_of(s - top) : 0, factor = x->top == -infinity() ? 0 : exp2_of(x->top - top);
@@ -287,9 +292,8 @@ INL u64 output_row(call_t call, const struct place *p, i32 row) {
   return row_address(plane_of(&call->out, p->b, p->h, size), pitch_of(&call->out, size), row);
 }
 
-INL void store_lse(call_t call, const struct place *p, i32 row, float top_log2, float sum) {
+INL void store_lse(call_t call, const struct place *p, i32 row, float lse) {
   if (!call->lse.data) return;
-  float lse = sum == 0 ? -infinity() : (top_log2 + log2_of(sum)) * 0.69314718056f;
   *(GLOBAL float *)row_address(plane_of(&call->lse, p->b, p->h, 4), pitch_of(&call->lse, 4), row) = lse;
 }
 
@@ -312,11 +316,13 @@ INL void store_row(call_t call, u64 out, const output_t o, i32 a, i32 r, float i
 /* wrong: a bit for each lane whose part of a row is not finite; of rows g and g + 8 of each 16. */
 INL void store(call_t call, const struct place *p, const struct softmax *x, u32 wrong[MAX_BLOCKS][2]) {
   const i32 lane = thread_index() & 31, first = p->first + (thread_index() >> 5) * 16 * fwd_blocks + (lane >> 2);
-  const float scale = __builtin_fabsf(call->scale_log2);
+  const float scale = __builtin_fabsf(units_of(call));
   const struct rows rows = output_rows(call, p->queries, p->b, p->h);
   UNROLL for (i32 a = 0; a < fwd_blocks; a++) UNROLL for (i32 r = 0; r < 2; r++) {
     const i32 query = first + a * 16 + r * 8;
-    const float sum = row_sum(x->sum[a][r]), inverse = sum == 0 ? 0 : reciprocal(sum), top = x->top[a][r];
+    const float sum = row_sum(x->sum[a][r]), top = x->top[a][r];
+    const struct total total = total_of(call, p->h, top == -infinity() ? top : top * scale, sum);
+    const float inverse = total.sum == 0 ? 0 : total.factor * reciprocal(total.sum);
     float check = 0 * sum; /* 0 as long as everything is finite */
     UNROLL for (i32 i = 0; i < fwd_width / 8; i++) UNROLL for (i32 j = 2 * r; j < 2 * r + 2; j++)
         check = multiply_plus(x->o[a][i][j], 0, check);
@@ -324,7 +330,7 @@ INL void store(call_t call, const struct place *p, const struct softmax *x, u32 
     if (query >= p->queries.length) continue;
     const i32 row = row_at(rows, query);
     store_row(call, output_row(call, p, row), x->o, a, r, inverse);
-    if ((lane & 3) == 0) store_lse(call, p, row, top == -infinity() ? 0 : top * scale, sum);
+    if ((lane & 3) == 0) store_lse(call, p, row, total.lse);
   }
 }
 
@@ -341,9 +347,10 @@ INL void exact_row(call_t call, const struct place *p, i32 query) {
           exact_keys(call, p, &x, q, query, kv, s.kind);
   const i32 lane = thread_index() & 31, row = row_at(output_rows(call, p->queries, p->b, p->h), query);
   const u64 out = output_row(call, p, row);
+  const struct total total = total_of(call, p->h, x.top, x.sum);
   UNROLL for (i32 i = 0; i < MAX_WIDTH / 32; i++) if (lane + 32 * i < fwd_value_dim)
-      store_element(call, out, lane + 32 * i, x.sum == 0 ? 0 : x.o[i] / x.sum);
-  if (lane == 0) store_lse(call, p, row, x.top == -infinity() ? 0 : x.top, x.sum);
+      store_element(call, out, lane + 32 * i, total.sum == 0 ? 0 : x.o[i] * total.factor / total.sum);
+  if (lane == 0) store_lse(call, p, row, total.lse);
 }
 
 /* Rows of which a lane saw something that is not finite. Where every tile was full, they saw it rightly. */

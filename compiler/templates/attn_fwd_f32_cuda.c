@@ -4,7 +4,7 @@
  * The loop of attn_fwd_cuda.c, with one buffer for K and one for V. 128 threads, 8 to a group of queries: thread (ty,
  * tx) has the scores of queries ty + 16 r and keys tx + 8 c, and of the output the columns 32 j + 4 tx .. + 3. Weights
  * pass through shared memory from the one to the other, within a warp. A weight of 0 adds nothing, whatever V holds. */
-#include "cuda_tile.h"
+#include "cuda_score.h"
 
 CONSTANT f32_dim, f32_value_dim;
 CONSTANT f32_depth;   /* of Q and K in shared memory: a multiple of 4 */
@@ -86,6 +86,20 @@ INL void score(const struct place *p, scores_t s, float scale) {
   UNROLL for (i32 r = 0; r < f32_rows; r++) UNROLL for (i32 c = 0; c < f32_columns; c++) s[r][c] *= scale;
 }
 
+/* Before the mask; in base 2 again. */
+INL void modify_tile(const struct place *p, scores_t s, i32 tile) {
+  const i32 query = p->first + (thread_index() >> 3), key = tile * KEYS + (thread_index() & 7);
+  float y[MAX_ROWS * MAX_COLUMNS];
+  UNROLL for (i32 n = 0; n < f32_rows * f32_columns; n++) y[n] = s[n / f32_columns][n % f32_columns];
+  if (modifier_in_loop)
+    ROLLED for (i32 n = 0; n < f32_rows * f32_columns; n++) y[n] = modified_pair(
+        &p->scene, y[n], query + 16 * (n / f32_columns), key + 8 * (n % f32_columns));
+  else
+    UNROLL for (i32 n = 0; n < f32_rows * f32_columns; n++) y[n] = modified_pair(
+        &p->scene, y[n], query + 16 * (n / f32_columns), key + 8 * (n % f32_columns));
+  UNROLL for (i32 n = 0; n < f32_rows * f32_columns; n++) s[n / f32_columns][n % f32_columns] = y[n] * LOG2_E;
+}
+
 /* One of them in a loop: masks are inlined once. */
 INL void mask_tile(const struct place *p, scores_t s, i32 tile, i32 kind) {
   const i32 query = p->first + (thread_index() >> 3), key = tile * KEYS + (thread_index() & 7);
@@ -156,11 +170,12 @@ INL void attend(call_t call, const struct place *p, struct softmax *x) {
     scores_t s;
     copies_wait(1);
     barrier();
-    score(p, s, call->scale_log2);
+    score(p, s, modified ? call->scale : call->scale_log2);
     copies_wait(0);
     barrier(); /* K has been read, V is there */
     if (next.kind != EMPTY) copy_keys(call, p, next.tile);
     copies_commit();
+    if (modified) modify_tile(p, s, now.tile);
     if (now.kind == PARTIAL || (now.tile + 1) * KEYS > p->scene.keys.length) mask_tile(p, s, now.tile, now.kind);
     weigh(p, x, s);
     add_values(p, x, now.kind);
@@ -176,17 +191,16 @@ INL void store(call_t call, const struct place *p, const struct softmax *x) {
   const struct rows rows = output_rows(call, p->scene.queries, b, h);
   UNROLL for (i32 r = 0; r < f32_rows; r++) {
     const i32 query = p->first + ty + 16 * r;
-    const float sum = group_sum(x->sum[r]), top = x->top[r];
+    const struct total total = total_of(call, h, x->top[r], group_sum(x->sum[r]));
     if (query >= p->scene.queries.length) continue;
     const i32 row = row_at(rows, query);
     GLOBAL float *out = (GLOBAL float *)row_address(plane_of(&call->out, b, h, 4), pitch_of(&call->out, 4), row);
     UNROLL for (i32 i = 0; i < f32_width / 8; i++) {
       const i32 column = i / 4 * 32 + tx * 4 + i % 4;
-      if (column < f32_value_dim) out[column] = sum == 0 ? 0 : x->o[r][i] / sum;
+      if (column < f32_value_dim) out[column] = total.sum == 0 ? 0 : x->o[r][i] * total.factor / total.sum;
     }
     if (tx == 0 && call->lse.data)
-      *(GLOBAL float *)row_address(plane_of(&call->lse, b, h, 4), pitch_of(&call->lse, 4),
-                                   row) = sum == 0 ? -infinity() : (top + log2_of(sum)) * 0.69314718056f;
+      *(GLOBAL float *)row_address(plane_of(&call->lse, b, h, 4), pitch_of(&call->lse, 4), row) = total.lse;
   }
 }
 

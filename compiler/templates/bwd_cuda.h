@@ -5,6 +5,7 @@
  *     P = 2^(scale log2(e) Q K' - LSE)      delta = rowsum(dO * O) - dLSE      dS = P * (dO V' - delta)
  *     dV = P' dO                            dK = scale dS' Q                   dQ = scale dS K
  *
+ * (with a score modifier P = 2^(log2(e) modifier(scale Q K') - LSE), and dS has its slope as a factor).
  * P and dS come out as C operands whose rows are the warp's own, which are the A operands of the products that
  * follow: so they stay in registers. Sums are f32, in the order of the walk; nothing is shared between blocks.
  *
@@ -12,7 +13,7 @@
 #ifndef FLYMASK_BWD_CUDA_H
 #define FLYMASK_BWD_CUDA_H
 
-#include "cuda_tile.h"
+#include "cuda_score.h"
 
 CONSTANT bwd_dim, bwd_value_dim; /* of Q and K; of V and dO */
 CONSTANT bwd_depth, bwd_width;   /* the same as tiles have them: multiples of 16 */
@@ -130,6 +131,13 @@ INL void multiply_channels(pairs_t s, const operands_t kept, const struct patter
       }
     }
   }
+}
+
+/* P times the modifier's slope, of which dS is made. What is not seen, or has no weight, has no slope: it may be
+ * infinite or a NaN there. */
+INL void scale_weights(pairs_t p, const pairs_t slopes) {
+  UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 i = 0; i < bwd_inner / 8; i++)
+      UNROLL for (i32 j = 0; j < 4; j++) p[a][i][j] = p[a][i][j] != 0 ? p[a][i][j] * slopes[a][i][j] : 0;
 }
 
 /* C operands as A operands of 16 bits. */
@@ -259,14 +267,19 @@ struct pair {
 
 /* The pair of a query with the stats at `at` and a key; rows in memory. A query whose LSE is -inf
  * contributes nothing; whatever else it sees counts. */
-INL struct pair pair_of(call_t call, _Bool seen, i64 at, u64 q, u64 k, u64 v, u64 d_out) {
+INL struct pair pair_of(call_t call, const struct scene *scene, _Bool seen, i32 query, i32 key, i64 at, u64 q, u64 k,
+                        u64 v, u64 d_out) {
   struct pair x = {0, 0, 0};
+  float slope = 1;
   if (!seen) return x;
   const float start = ((const GLOBAL float *)call->neg_lse)[at], delta = ((const GLOBAL float *)call->delta)[at];
   if (start == -infinity()) return x;
   x.seen = 1;
-  x.p = exp2_of(dot(q, k, bwd_dim) * call->scale_log2 + start);
+  float score = dot(q, k, bwd_dim);
+  if (modified) score = modified_slope(scene, score * call->scale, query, key, &slope);
+  x.p = exp2_of(score * units_of(call) + start);
   x.ds = x.p * (dot(d_out, v, bwd_value_dim) - delta);
+  if (modified && x.p != 0) x.ds *= slope;
   return x;
 }
 

@@ -344,6 +344,24 @@ INL void mask_scores(const struct scene *s, float x[MAX_BLOCKS][MAX_INNER / 8][4
   }
 }
 
+/* ---- the end of a softmax ---------------------------------------------------------------------------------------- */
+
+/* Of a row whose weights are 2^(score - top) and have `sum`: with its sink's weight, where it has one. The output is
+ * what was summed up, times factor / sum; nothing where sum is 0. */
+struct total {
+  float factor, sum, lse;
+};
+INL struct total total_of(call_t call, i32 h, float top, float sum) {
+  const struct total none = {1, sum, sum == 0 ? -infinity() : (top + log2_of(sum)) * 0.69314718056f};
+  if (!call->sink.data) return none;
+  const float z = ((const GLOBAL float *)call->sink.data)[h * call->sink.stride_h], sink = z * 1.44269504089f;
+  if (z == -infinity()) return none;
+  if (sum == 0) return (struct total){1, z < infinity() ? 1 : __builtin_nanf(""), z};
+  const float most = greater(top, sink), factor = exp2_of(top - most);
+  const float all = multiply_plus(sum, factor, exp2_of(sink - most));
+  return (struct total){factor, all, (most + log2_of(all)) * 0.69314718056f};
+}
+
 /* Keys at or behind `left` (from this lane's first column on) do not exist. */
 INL void mask_tail(float s[MAX_BLOCKS][MAX_INNER / 8][4], i32 blocks, i32 columns, i32 left) {
   UNROLL for (i32 i = 0; i < columns; i++) UNROLL for (i32 a = 0; a < blocks; a++)

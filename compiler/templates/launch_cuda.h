@@ -1,7 +1,7 @@
 /* launch_cuda.h: what the host and the CUDA kernels share, beside launch.h. Plain C, no library.
  *
  * A kernel has one argument, passed by value: a flyi_cuda_call, and right behind it the flyi_mask_args with as many
- * slots as the mask has (flyi_cuda_argument_size). All pointers in both are the device's; those of flyi_mask_args are
+ * slots as the mask and the score modifier have (flyi_cuda_argument_size). All pointers in both are the device's; those of flyi_mask_args are
  * stored as if they were the host's.
  *
  * Grid: (call.tiles * pairs, 1, 1), where pairs = batch * heads (of key/value heads, where the outer tiles are keys).
@@ -26,6 +26,7 @@ typedef enum flyi_cuda_role {
   FLYI_CUDA_FORWARD_SPLIT,    /* outer: queries of call.walk heads, which lie together; a part of the inner tiles. Writes
                                  part_out, part_lse, which fly_merge_rows (launch_rows.h) makes out and lse of */
   FLYI_CUDA_BACKWARD_FINISH,  /* outer: rows of the tensor call.finish.to. Sums rows that repeat, zeroes those not read */
+  FLYI_CUDA_BACKWARD_SINK,    /* block h: query head h. Writes d_sink; after ROWS */
   FLYI_CUDA_ROLES
 } flyi_cuda_role;
 
@@ -69,10 +70,12 @@ typedef struct flyi_cuda_finish {
   int32_t reserved;
 } flyi_cuda_finish;
 
-/* A backward call launches, on one stream: ROWS, KEYS (where d_k or d_v is wanted), QUERIES (where d_q is), and FINISH once
+/* A backward call launches, on one stream: ROWS, KEYS (where d_k or d_v is wanted), QUERIES (where d_q is), SINK (where
+ * d_sink is), and FINISH once
  * for each gradient that has sums (rows of the tensor repeat among the call's rows) or rows that the call does not read. */
 typedef struct flyi_cuda_call {
   flyi_cuda_tensor q, k, v, out, lse;    /* lse: f32, may be 0 in a forward call */
+  flyi_cuda_tensor sink, d_sink;         /* f32 [1, heads, 1, 1], or 0; d_sink in a backward call */
   flyi_cuda_map by_query, by_key;        /* by_key: role BACKWARD_KEYS only */
   uint64_t out_rows;                     /* int32, as mask.q_rows, which it may equal; 0: the identity */
   int64_t out_rows_stride_b, out_rows_stride_h;
@@ -97,11 +100,11 @@ typedef struct flyi_cuda_call {
   int32_t parts;                         /* a block walks part x % parts of its inner tiles */
   uint64_t part_out, part_lse;           /* f32 [part][batch][heads][rows_q][value_dim], and without value_dim */
   int64_t part_stride;                   /* rows of a part: batch * heads * rows_q */
-  /* then flyi_mask_args: lengths, cu_q, cu_kv, q_rows, kv_rows (null: the identity; not where the mask reads tokens),
-     slots */
+  /* then flyi_mask_args: lengths, cu_q, cu_kv, q_rows, kv_rows (null: the identity; not where the mask or the modifier
+     reads tokens), slots of the mask, slots of the modifier */
 } flyi_cuda_call;
 
-/* Bytes of the argument for a mask with so many slots (launch.h). */
+/* Bytes of the argument for so many slots (launch.h). */
 static inline int64_t flyi_cuda_argument_size(int64_t slots) {
   return (int64_t)(sizeof(flyi_cuda_call) + sizeof(flyi_mask_args)) + 8 * slots;
 }

@@ -3,7 +3,7 @@
 
 #include "cuda_call.h"
 
-enum { TENSORS = 10 };
+enum { TENSORS = 12, WRITTEN_FORWARD = 4, WRITTEN_BACKWARD = 8 /* the first of those that a call writes */ };
 
 fly_cuda *cuda_open(void) {
   fly_cuda_desc desc = {FLY_INIT(fly_cuda_desc), .primary = true};
@@ -14,7 +14,8 @@ fly_cuda *cuda_open(void) {
 }
 
 static fly_tensor *tensor_at(fly_attention *c, int i) {
-  fly_tensor *all[TENSORS] = {&c->q, &c->k, &c->v, &c->out, &c->lse, &c->d_out, &c->d_lse, &c->d_q, &c->d_k, &c->d_v};
+  fly_tensor *all[TENSORS] = {&c->q,     &c->k,     &c->v,   &c->sink, &c->out, &c->lse,
+                              &c->d_out, &c->d_lse, &c->d_q, &c->d_k,  &c->d_v, &c->d_sink};
   return all[i];
 }
 
@@ -60,7 +61,7 @@ void cuda_call_init(cuda_call *t, fly_cuda *cuda, const fly_attention *host, con
 
 void cuda_call_fetch(cuda_call *t, bool backward) {
   fly_error error;
-  for (int i = backward ? 7 : 3; i < (backward ? TENSORS : 5); i++) {
+  for (int i = backward ? WRITTEN_BACKWARD : WRITTEN_FORWARD; i < (backward ? TENSORS : WRITTEN_FORWARD + 2); i++) {
     const fly_tensor *x = tensor_at((fly_attention *)t->host, i);
     if (!x->data) continue;
     ck_fly_ok(fly_cuda_read(t->call.cuda, x->data, t->memory[i], extent(x), t->call.stream, &error), error);

@@ -19,7 +19,7 @@ void cuda_ok(fly_status status, const fly_error *error);
 typedef struct cuda_call {
   fly_attention call; /* tensors are the device's; everything else the host call's */
   const fly_attention *host;
-  void *memory[10];
+  void *memory[12];
 } cuda_call;
 
 /* kernel is for a GPU; bound and map are the host call's. */

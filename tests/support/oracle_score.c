@@ -163,7 +163,8 @@ static void check_row(plane *t, int64_t i, void *context) {
   for (int64_t d = 0; d < t->value_dim; d++) {
     double got = oracle_get(&c->out, t->entry, t->h, row, d), x = t->out[d];
     double tolerance = t->out_error[d] + rounding(c->out.type, x) +
-                       oracle_rounding_of_p(c) * (t->out_size[d] + 0x1p-118);
+                       oracle_rounding_of_p(c) * (t->out_size[d] + 0x1p-118) + t->o->operands * t->out_size[d] +
+                       (c->q.type == FLY_F16 && t->o->operands ? 0x1p-16 : 0); /* weights below f16's smallest */
     ck_assert_msg(agrees(got, x, tolerance), "%s: out[%d, %d, %d, %d] is %.9g, not %.9g within %.2g", what, (int)t->b,
                   (int)t->h, (int)i, (int)d, got, x, tolerance);
   }
@@ -223,6 +224,9 @@ static void differentiate(plane *t, int64_t i, void *context) {
     error += oracle_rounding_of_p(c) / 2 * (fabs(ds) + 0x1p-118); /* add() takes it twice */
     p_error += oracle_rounding_of_p(c) / 2 * (p + 0x1p-118);
     int64_t row = key_row(t, j);
+    double least = t->o->operands && c->q.type == FLY_F16 ? 0x1p-25 : 0; /* half of f16's smallest subnormal */
+    error += fabs(ds) * t->o->operands + fabs(t->scale) * least;
+    p_error += p * t->o->operands + least;
     add(&g->q, &c->q, t->entry, t->h, query_row(t, i), ds, error, t->k + j * t->dim);
     add(&g->k, &c->k, t->entry, t->kv_head, row, ds, error, t->q);
     add(&g->v, &c->v, t->entry, t->kv_head, row, p, p_error + 4 * p * FLT_EPSILON, d_out);

@@ -15,6 +15,7 @@ typedef struct oracle_scored {
   void *see_context;
   oracle_modifier *modify; /* NULL: none */
   void *modify_context;
+  double operands; /* what a kernel for 16 bits rounds P and dS by, relatively; 0: it does not */
 } oracle_scored;
 
 /* Writes out and lse of the call, rounded once. */

@@ -1,0 +1,387 @@
+/* Score modifiers and sinks on a CUDA device, simulated here: every modifier of scores/ forward and backward in each
+ * element type, modifiers that try the language's corners, sinks of any size, over shared heads, ragged batches and
+ * row maps; against double precision.
+ *
+ * A case for each modifier of the library, direction and element type, named NAME.fwd.bf16: ctest runs each alone by
+ * CK_RUN_CASE. */
+#include "backward_case.h"
+#include "cuda_call.h"
+#include "score_bodies.h"
+#include "score_formulas.h"
+
+static const char window[] = "#include <flymask/mask.h>\n"
+                             "FLY_PARAM(int, left, 1000); FLY_PARAM(int, right, 0);\n"
+                             "bool mask(int b, int h, int q, int kv) {\n"
+                             "  return (left < 0 || q - kv <= left) && (right < 0 || kv - q <= right); }\n";
+
+static const struct {
+  const char *name;
+  fly_type type;
+  double operands; /* what P and dS are rounded by */
+} types[] = {{"bf16", FLY_BF16, 0x1p-8}, {"f16", FLY_F16, 0x1p-11}, {"f32", FLY_F32, 0}};
+enum { TYPES = 3, DIRECTIONS = 2, VARIANTS = TYPES * DIRECTIONS };
+
+static fly_cuda *cuda;
+
+static void open_device(void) { cuda = cuda_open(); }
+static void close_device(void) { fly_cuda_release(&cuda); }
+
+/* ---- a case ------------------------------------------------------------------------------------------------------ */
+
+typedef struct device_case {
+  backward_case t;
+  int sides[2]; /* of the window that the mask is */
+  fly_kernel *kernel;
+  fly_bound *bound, *score;
+  float *sink, *d_sink; /* in guarded memory */
+  oracle_scored oracle;
+  char what[256];
+} device_case;
+
+/* score NULL: none. Its reference is taken over. */
+static void set_up(device_case *d, const backward_spec *spec, int left, int right, fly_score *score,
+                   const fly_arg *values, int count) {
+  fly_error error;
+  fly_mask *mask;
+  memset(d, 0, sizeof *d);
+  d->sides[0] = left, d->sides[1] = right;
+  backward_init(&d->t, spec, see_window, d->sides);
+  fly_attention *c = &d->t.base.call;
+  const call_spec *s = &d->t.base.spec;
+  fly_arg sides[] = {FLY_INT("left", left), FLY_INT("right", right)};
+  ck_fly_ok(fly_mask_compile(window, "window", NULL, &mask, &error), error);
+  fly_kernel_desc desc = {FLY_INIT(fly_kernel_desc), .type = s->type,   .head_dim = s->dim,
+                          .value_dim = s->value_dim, .target = "sm_80", .score = score};
+  ck_fly_ok(fly_kernel_create(mask, &desc, &d->kernel, &error), error);
+  ck_fly_ok(fly_mask_bind(mask, sides, 2, &d->bound, &error), error);
+  if (score) ck_fly_ok(fly_score_bind(score, values, count, &d->score, &error), error);
+  c->kernel = d->kernel, c->bound = d->bound, c->score = d->score, c->map = NULL;
+  d->oracle = (oracle_scored){.call = c, .see = see_window, .see_context = d->sides};
+  for (int i = 0; i < TYPES; i++)
+    if (types[i].type == s->type) d->oracle.operands = types[i].operands;
+  snprintf(d->what, sizeof d->what, "%s D %d DV %d batch %d heads %d/%d lengths %d, %d rows %d %d %d",
+           fly_type_name(s->type), s->dim, s->value_dim, (int)s->batch, (int)s->heads, (int)s->kv_heads, (int)s->len_q,
+           (int)s->len_kv, s->q_rows, s->kv_rows, s->out_rows);
+  fly_mask_release(&mask);
+  fly_score_release(&score);
+}
+
+static void add_sink(device_case *d) {
+  fly_attention *c = &d->t.base.call;
+  int64_t heads = c->geometry.heads;
+  d->sink = guard_alloc((size_t)heads * 4, 4, 0), d->d_sink = guard_alloc((size_t)heads * 4, 4, 0);
+  for (int64_t h = 0; h < heads; h++) d->sink[h] = (float)(h % 3) * 1.5f - 1, d->d_sink[h] = -77;
+  c->sink = fly_tensor_dense(d->sink, FLY_F32, 1, heads, 1, 1);
+  c->d_sink = fly_tensor_dense(d->d_sink, FLY_F32, 1, heads, 1, 1);
+}
+
+static void tear_down(device_case *d) {
+  fly_kernel_release(&d->kernel);
+  fly_bound_release(&d->bound), fly_bound_release(&d->score);
+  if (d->sink) guard_free(d->sink), guard_free(d->d_sink);
+  backward_free(&d->t);
+}
+
+static void check_forward(device_case *d) {
+  cuda_forward(cuda, &d->t.base.call, d->kernel);
+  oracle_scored_check(&d->oracle, d->what);
+}
+
+static void check_backward(device_case *d) {
+  oracle_scored_forward(&d->oracle);
+  cuda_backward(cuda, &d->t.base.call, d->kernel);
+  oracle_scored_check_backward(&d->oracle, d->what);
+}
+
+/* A case with a modifier of score_bodies.h. */
+static fly_score *compile(int which) {
+  char source[512];
+  fly_error error = {0};
+  fly_score *score = NULL;
+  snprintf(source, sizeof source,
+           "#include <flymask/score.h>\nfloat score(float s, int b, int h, int q, int kv) {\n  %s\n}\n",
+           score_bodies[which].body);
+  ck_fly_ok(fly_score_compile(source, "modifier.c", NULL, &score, &error), error);
+  return score;
+}
+
+static void test_body(const backward_spec *spec, int left, int right, int which, bool sink) {
+  device_case d;
+  set_up(&d, spec, left, right, compile(which), NULL, 0);
+  d.oracle.modify = score_bodies[which].formula, d.oracle.modify_context = &d.t.base.call;
+  if (sink) add_sink(&d);
+  check_forward(&d);
+  check_backward(&d);
+  tear_down(&d);
+}
+
+/* ---- the library ------------------------------------------------------------------------------------------------- */
+
+static double by_formula(void *context, double s, int b, int h, int q, int kv) {
+  double slope;
+  return ((const score_library *)context)->formula(s, b, h, q, kv, &slope);
+}
+
+START_TEST(a_modifier_on_the_device_is_what_its_paper_says) {
+  int type = _i % TYPES;
+  score_library x;
+  char path[512];
+  fly_error error = {0};
+  fly_score *score = NULL;
+  score_library_open(&x, _i / VARIANTS);
+  snprintf(path, sizeof path, FLYMASK_SOURCE "/scores/%s.c", x.name);
+  ck_fly_ok(fly_score_compile_file(path, NULL, &score, &error), error);
+  backward_spec spec = {.call = {.type = types[type].type,
+                                 .dim = 64,
+                                 .batch = FORMULA_BATCH,
+                                 .heads = FORMULA_HEADS,
+                                 .kv_heads = 2,
+                                 .len_q = 70,
+                                 .len_kv = 150,
+                                 .q_offset = FORMULA_OFFSET},
+                        .d_lse = true};
+  device_case d;
+  open_device();
+  set_up(&d, &spec, 60, 100, score, x.values, x.value_count);
+  d.oracle.modify = by_formula, d.oracle.modify_context = &x;
+  if (_i / TYPES % DIRECTIONS)
+    check_backward(&d);
+  else
+    check_forward(&d);
+  tear_down(&d);
+  score_library_close(&x);
+  close_device();
+}
+END_TEST
+
+/* ---- modifiers of all sorts -------------------------------------------------------------------------------------- */
+
+/* What a modifier gives for pairs that the mask hides, garbage here, is ignored; it may hide pairs itself. */
+START_TEST(modifiers_come_before_the_mask) {
+  backward_spec spec = {.call = {.type = types[_i].type, .dim = 64, .heads = 2, .len_q = 150, .len_kv = 150}};
+  test_body(&spec, -1, 0, SCORE_WAVE, false);
+  test_body(&spec, 70, 9, SCORE_HOLES, true);
+}
+END_TEST
+
+START_TEST(any_dimension_and_scale) {
+  static const int dims[][2] = {{8, 8}, {20, 36}, {128, 128}, {192, 128}, {256, 256}};
+  for (int i = 0; i < 5; i++) {
+    backward_spec spec = {.call = {.type = types[_i].type,
+                                   .dim = dims[i][0],
+                                   .value_dim = dims[i][1],
+                                   .len_q = 70,
+                                   .len_kv = 90,
+                                   .scale = i % 2 ? -0.2f : 0.1f},
+                          .d_lse = true};
+    test_body(&spec, 60, 5, i % 2 ? SCORE_ALIBI : SCORE_SOFTCAP, i % 2);
+  }
+}
+END_TEST
+
+START_TEST(grouped_heads_ragged_batches_row_maps) {
+  static const int32_t cu_q[] = {0, 70, 70, 130}, cu_kv[] = {0, 80, 90, 160};
+  static const int bodies[] = {SCORE_TOKENS, SCORE_LOOP, SCORE_ALIBI};
+  for (int m = 0; m < 3; m++) {
+    backward_spec grouped = {.call = {.type = types[_i].type,
+                                      .dim = 32,
+                                      .batch = 2,
+                                      .heads = 4,
+                                      .kv_heads = 2,
+                                      .len_q = 70,
+                                      .len_kv = 90,
+                                      .q_offset = 30,
+                                      .layout = m,
+                                      .q_rows = 1 + m % 2,
+                                      .kv_rows = 1 + m % 3,
+                                      .out_rows = m % 2 ? 2 : 0},
+                             .d_lse = true};
+    test_body(&grouped, 50, 40, bodies[m], true);
+    backward_spec ragged = {
+        .call = {
+            .type = types[_i].type, .dim = 64, .batch = 3, .heads = 2, .cu_q = cu_q, .cu_kv = cu_kv, .q_rows = m % 2}};
+    test_body(&ragged, -1, 0, bodies[m], m % 2);
+  }
+}
+END_TEST
+
+/* A NaN that a query sees gives NaN, an infinity too; what others see is not touched. */
+START_TEST(nan_reaches_who_sees_it) {
+  static const char source[] = "#include <flymask/score.h>\n"
+                               "float score(float s, int b, int h, int q, int kv) {\n"
+                               "  return kv == 40 && q != 77 ? NAN : kv == 41 ? INFINITY : s;\n"
+                               "}\n";
+  backward_spec spec = {.call = {.type = types[_i].type, .dim = 64, .len_q = 150, .len_kv = 150}};
+  fly_error error = {0};
+  fly_score *score;
+  device_case d;
+  ck_fly_ok(fly_score_compile(source, "nan.c", NULL, &score, &error), error);
+  set_up(&d, &spec, 20, 9, score, NULL, 0);
+  cuda_forward(cuda, &d.t.base.call, d.kernel);
+  for (int q = 0; q < 150; q++) {
+    bool sees = see_window(d.sides, 0, 0, q, 40) || see_window(d.sides, 0, 0, q, 41);
+    ck_assert_msg(isnan(oracle_get(&d.t.base.call.out, 0, 0, q, 5)) == sees, "row %d", q);
+  }
+  tear_down(&d);
+}
+END_TEST
+
+/* -infinity from the modifier hides a pair even where V holds an infinity. */
+START_TEST(what_a_modifier_hides_stays_hidden) {
+  backward_spec spec = {.call = {.type = types[_i].type, .dim = 64, .len_q = 140, .len_kv = 200}};
+  device_case d;
+  set_up(&d, &spec, 120, 0, compile(SCORE_HOLES), NULL, 0);
+  fly_attention *c = &d.t.base.call;
+  for (int e = 0; e < 64; e++) oracle_set(&c->v, 0, 0, 30, e, INFINITY);
+  cuda_forward(cuda, c, d.kernel);
+  for (int q = 0; q < 140; q++) {
+    bool sees = q >= 30 && (q - 30) % 5 != 2;
+    ck_assert_msg(!isfinite(oracle_get(&c->out, 0, 0, q, 3)) == sees, "row %d", q);
+  }
+  tear_down(&d);
+}
+END_TEST
+
+/* ---- sinks ------------------------------------------------------------------------------------------------------- */
+
+START_TEST(sinks_without_a_modifier) {
+  static const int32_t cu_q[] = {0, 70, 70, 130}, cu_kv[] = {0, 80, 90, 160};
+  const backward_spec specs[] = {
+      {.call = {.type = types[_i].type, .dim = 64, .batch = 2, .heads = 4, .kv_heads = 2, .len_q = 100, .len_kv = 90},
+       .d_lse = true},
+      {.call = {.type = types[_i].type, .dim = 64, .batch = 3, .heads = 2, .cu_q = cu_q, .cu_kv = cu_kv, .q_rows = 1}},
+  };
+  for (int i = 0; i < 2; i++)
+    for (int empty = 0; empty < 2; empty++) {
+      device_case d;
+      backward_spec spec = specs[i];
+      if (empty) spec.call.q_offset = 1000; /* rows without keys; nothing but them */
+      set_up(&d, &spec, 20, 0, NULL, NULL, 0);
+      add_sink(&d);
+      check_forward(&d);
+      check_backward(&d);
+      tear_down(&d);
+    }
+}
+END_TEST
+
+/* A sink far above or below the scores, and none at all. (Weights below 2^-126 count as 0 here.) */
+START_TEST(sinks_of_any_size) {
+  static const float sinks[] = {-INFINITY, -1e4f, -60, 0, 60, 1e4f};
+  for (int m = 0; m < 2; m++) {
+    backward_spec spec = {.call = {.type = types[_i].type, .dim = 64, .heads = 6, .len_q = 40, .len_kv = 70},
+                          .d_lse = true};
+    device_case d;
+    if (m) spec.call.q_offset = 1000; /* no query sees a key */
+    set_up(&d, &spec, 30, 0, NULL, NULL, 0);
+    add_sink(&d);
+    memcpy(d.sink, sinks, sizeof sinks);
+    check_forward(&d);
+    for (int h = 0; h < 6 && m; h++) {
+      double lse = oracle_get(&d.t.base.call.lse, 0, h, 3, 0);
+      ck_assert_msg(lse == sinks[h], "lse of head %d is %g", h, lse);
+    }
+    check_backward(&d);
+    tear_down(&d);
+  }
+}
+END_TEST
+
+START_TEST(sink_gradients_alone_added_and_of_no_queries) {
+  backward_spec spec = {.call = {.type = types[_i].type, .dim = 64, .heads = 3, .len_q = 130, .len_kv = 130},
+                        .no_d_q = true,
+                        .no_d_k = true,
+                        .no_d_v = true};
+  device_case d;
+  float once[3];
+  set_up(&d, &spec, -1, 0, compile(SCORE_SOFTCAP), NULL, 0);
+  d.oracle.modify = score_bodies[SCORE_SOFTCAP].formula;
+  add_sink(&d);
+  check_backward(&d);
+  memcpy(once, d.d_sink, sizeof once);
+  d.t.base.call.add_gradients = true;
+  cuda_backward(cuda, &d.t.base.call, d.kernel);
+  for (int h = 0; h < 3; h++) ck_assert(fabsf(d.d_sink[h] - 2 * once[h]) <= 1e-6f * fabsf(once[h]));
+  tear_down(&d);
+  spec.call.len_q = 0;
+  set_up(&d, &spec, -1, 0, NULL, NULL, 0);
+  add_sink(&d);
+  cuda_backward(cuda, &d.t.base.call, d.kernel);
+  for (int h = 0; h < 3; h++) ck_assert(d.d_sink[h] == 0);
+  tear_down(&d);
+}
+END_TEST
+
+static uint64_t digest_of(const device_case *d) {
+  uint64_t hash = backward_digest(&d->t);
+  for (int h = 0; h < d->t.base.spec.heads; h++) {
+    uint32_t bits;
+    memcpy(&bits, &d->d_sink[h], sizeof bits);
+    hash = (hash ^ bits) * 0x100000001b3;
+  }
+  return hash;
+}
+
+START_TEST(gradients_are_the_same_bits_every_time) {
+  backward_spec spec = {
+      .call = {.type = types[_i].type, .dim = 64, .batch = 2, .heads = 4, .kv_heads = 2, .len_q = 100, .len_kv = 150},
+      .d_lse = true};
+  device_case d;
+  set_up(&d, &spec, 60, 9, compile(SCORE_SOFTCAP), NULL, 0);
+  add_sink(&d);
+  oracle_scored_forward(&d.oracle);
+  cuda_backward(cuda, &d.t.base.call, d.kernel);
+  uint64_t first = digest_of(&d);
+  for (int i = 0; i < 2; i++) {
+    backward_reset(&d.t);
+    cuda_backward(cuda, &d.t.base.call, d.kernel);
+    ck_assert(digest_of(&d) == first);
+  }
+  tear_down(&d);
+}
+END_TEST
+
+/* ---- all --------------------------------------------------------------------------------------------------------- */
+
+/* modifiers.bf16, sinks.bf16, dimensions.bf16 */
+static void add_features(Suite *suite, int type) {
+  static char names[TYPES][3][24];
+  TCase *cases[3];
+  static const char *const kinds[] = {"modifiers", "sinks", "dimensions"};
+  for (int i = 0; i < 3; i++) {
+    snprintf(names[type][i], sizeof names[type][i], "%s.%s", kinds[i], types[type].name);
+    cases[i] = tcase_create(names[type][i]);
+    tcase_add_unchecked_fixture(cases[i], open_device, close_device);
+    suite_add_tcase(suite, cases[i]);
+  }
+  tcase_add_loop_test(cases[0], modifiers_come_before_the_mask, type, type + 1);
+  tcase_add_loop_test(cases[0], grouped_heads_ragged_batches_row_maps, type, type + 1);
+  tcase_add_loop_test(cases[0], nan_reaches_who_sees_it, type, type + 1);
+  tcase_add_loop_test(cases[0], what_a_modifier_hides_stays_hidden, type, type + 1);
+  tcase_add_loop_test(cases[1], sinks_without_a_modifier, type, type + 1);
+  tcase_add_loop_test(cases[1], sinks_of_any_size, type, type + 1);
+  tcase_add_loop_test(cases[1], sink_gradients_alone_added_and_of_no_queries, type, type + 1);
+  tcase_add_loop_test(cases[1], gradients_are_the_same_bits_every_time, type, type + 1);
+  tcase_add_loop_test(cases[2], any_dimension_and_scale, type, type + 1);
+}
+
+static Suite *cuda_scores_suite(void) {
+  enum { MOST = 32 };
+  static char names[MOST * VARIANTS][48]; /* Check keeps the pointers */
+  Suite *suite = suite_create("cuda_scores");
+  const char *name;
+  for (int i = 0; (name = score_library_name(i / VARIANTS)); i++) {
+    if (i == MOST * VARIANTS) abort(); /* more modifiers than there is room for */
+    const char *before = i >= VARIANTS ? names[i - VARIANTS] : "";
+    bool again = strncmp(before, name, strlen(name)) == 0 && before[strlen(name)] == '.';
+    snprintf(names[i], sizeof names[i], "%s%s.%s.%s", name, again ? "_2" : "", i / TYPES % DIRECTIONS ? "bwd" : "fwd",
+             types[i % TYPES].name);
+    TCase *tcase = tcase_create(names[i]);
+    tcase_add_loop_test(tcase, a_modifier_on_the_device_is_what_its_paper_says, i, i + 1);
+    suite_add_tcase(suite, tcase);
+  }
+  for (int type = 0; type < TYPES; type++) add_features(suite, type);
+  return suite;
+}
+
+FLY_TEST_MAIN(cuda_scores_suite)
