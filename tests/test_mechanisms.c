@@ -119,6 +119,13 @@ START_TEST(focus_is_a_window_and_a_block_diagonal_merged) {
   fly_merge_call merge = {FLY_INIT(fly_merge_call), .partials = partials, .count = 2, .out = base.out, .lse = base.lse};
   ck_fly_ok(fly_merge(&merge, &error), error);
   check_by_token(&base, sees_focus, "merged");
+  fly_attention parts[] = {near, far}; /* backward by what was merged; the second one's gradients join the first one's */
+  for (int i = 0; i < 2; i++) {
+    parts[i].out = base.out, parts[i].lse = base.lse, parts[i].add_gradients = i > 0;
+    ck_fly_ok(fly_attention_backward(&parts[i], &error), error);
+  }
+  base.geometry = plain.geometry;
+  oracle_check_backward(&base, sees_focus, NULL, "both parts' gradients");
   ck_assert_int_lt(tiles_of(&near) + tiles_of(&far), tiles_of(&plain));
 
   scene_free(&near.out), scene_free(&near.lse), scene_free(&far.out), scene_free(&far.lse);
