@@ -27,7 +27,7 @@ static int make_variants(const compare_options *options, variant *out) {
   method both = {METHOD_BOTH, .window = w, .reach = half}, shared = method_by_touched(METHOD_BOTH, w),
          moba = method_by_touched(METHOD_MOBA, w);
   const bool *wanted = options->methods;
-  if (wanted[METHOD_FULL]) out[count++] = (variant){{.method = {METHOD_FULL}}, "full causal", METHOD_FULL};
+  if (wanted[METHOD_FULL]) out[count++] = (variant){{.method = {.kind = METHOD_FULL}}, "full causal", METHOD_FULL};
   if (wanted[METHOD_SWA]) out[count++] = (variant){{.method = swa}, "SWA", METHOD_SWA};
   if (wanted[METHOD_SA]) {
     out[count++] = (variant){{.method = sa, .not_causal = true}, "SA, not causal", STYLE_SECOND};
