@@ -56,8 +56,8 @@ fly_status device_wait(device *d, fly_error *error) {
 fly_status device_fetch(device *d, const fly_attention *host, bool backward, fly_error *error) {
   fly_status status = FLY_OK;
   if (!d->cuda) return FLY_OK;
-  for (int i = backward ? FIRST_GRADIENT : FIRST_OUTPUT; status == FLY_OK && i < (backward ? DEVICE_TENSORS : FIRST_OUTPUT + 2);
-       i++) {
+  int first = backward ? FIRST_GRADIENT : FIRST_OUTPUT, end = backward ? DEVICE_TENSORS : FIRST_OUTPUT + 2;
+  for (int i = first; status == FLY_OK && i < end; i++) {
     const fly_tensor *t = tensor_at((fly_attention *)host, i);
     if (t->data) status = fly_cuda_read(d->cuda, t->data, d->memory[i], size_of(t), NULL, error);
   }
