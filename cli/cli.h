@@ -218,7 +218,7 @@ uint16_t f32_to_bf16(float value);
 bool device_target(const char *target);
 
 /* A GPU and the memory of a call on it; cuda NULL: none is wanted, calls run on the CPU. */
-enum { DEVICE_TENSORS = 10 };
+enum { DEVICE_TENSORS = 12 };
 typedef struct device {
   fly_cuda *cuda;
   void *memory[DEVICE_TENSORS];

@@ -2,7 +2,7 @@
  * type, dimensions, what a block may have of shared memory. Output: templates, values of their constants, entries.
  *
  * Sums of gradients are what registers are for: 32 rows a warp up to 64 columns, 16 beyond; where dK and dV of 16
- * keys are more than a thread has registers for, they take two walks. */
+ * keys are more than a thread has registers for, they take two walks. A score modifier takes registers too. */
 #include "compiler.h"
 
 typedef struct shape {
@@ -17,16 +17,13 @@ static const shape f32_shape = {.blocks = 1, .warps = 8, .inner = 32, .stages = 
 
 /* What most of D and DV columns take. */
 static shape keys_shape(int most, int shared_bytes, bool modified) {
-  if (modified && most <= 64) return (shape){1, 8, 32, 2, 1, 0}; /* its code is there for each pair */
-  if (modified && most <= 128) return (shape){1, 8, 16, 2, 0, 0};
-  if (most <= 64) return (shape){2, 4, 32, 2, 0, 0};
-  if (most <= 128) return (shape){1, 8, 16, 2, 1, 0};
+  if (most <= 64) return modified ? (shape){1, 8, 32, 2, 1, 0} : (shape){2, 4, 32, 2, 0, 0};
+  if (most <= 128) return (shape){1, 8, 16, 2, !modified, 0};
   return (shape){1, 4, 32, shared_bytes < 132 << 10 ? 1 : 2, 0, 1};
 }
 
 static shape queries_shape(int most, int shared_bytes, bool modified) {
-  if (modified && most <= 128) return (shape){1, 8, 32, 2, most <= 64, 0};
-  if (most <= 64) return (shape){2, 4, 32, 2, 1, 0};
+  if (most <= 64) return (shape){2, 4, 32, 2, !modified, 0};
   if (most <= 128) return (shape){1, 8, 32, 2, 1, 0};
   return (shape){1, 4, 32, shared_bytes < 132 << 10 ? 1 : 2, 0, 0};
 }
