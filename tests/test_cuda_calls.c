@@ -239,16 +239,6 @@ START_TEST(a_device_with_too_little_shared_memory_is_named) {
 }
 END_TEST
 
-START_TEST(what_runs_on_the_cpu_alone_says_so) {
-  fly_error error;
-  fly_gated_part part = {.attention = s->t.call, .gate.logits = s->host.out};
-  fly_gated_call gated = {FLY_INIT(fly_gated_call), .parts = &part, .count = 1};
-  gated.q = s->host.q, gated.k = s->host.k, gated.v = s->host.v, gated.out = s->host.d_q;
-  ck_assert_int_eq(fly_gated_forward(&gated, &error), FLY_ERROR_UNSUPPORTED);
-  ck_assert_msg(strstr(error.message, "sm_80: gated sums run on the CPU") != NULL, "%s", error.message);
-}
-END_TEST
-
 START_TEST(modifiers_and_sinks_are_refused) {
   static const char text[] = "#include <flymask/score.h>\n"
                              "float score(float s, int b, int h, int q, int kv) { return s + (float)(q - kv); }\n";
@@ -585,7 +575,6 @@ static Suite *make_suite(void) {
   tcase_add_test(refusals, a_kernel_for_a_newer_device_is_refused);
   tcase_add_test(refusals, code_that_the_driver_does_not_take_is_its_words);
   tcase_add_test(refusals, a_device_with_too_little_shared_memory_is_named);
-  tcase_add_test(refusals, what_runs_on_the_cpu_alone_says_so);
   tcase_add_test(refusals, modifiers_and_sinks_are_refused);
   tcase_add_test(refusals, a_workspace_is_checked_and_used);
   tcase_add_test(refusals, a_destroyed_context_is_an_error_and_objects_end_all_the_same);
