@@ -239,16 +239,6 @@ START_TEST(a_device_with_too_little_shared_memory_is_named) {
 }
 END_TEST
 
-START_TEST(what_runs_on_the_cpu_alone_says_so) {
-  fly_error error;
-  fly_gated_part part = {.attention = s->t.call, .gate.logits = s->host.out};
-  fly_gated_call gated = {FLY_INIT(fly_gated_call), .parts = &part, .count = 1};
-  gated.q = s->host.q, gated.k = s->host.k, gated.v = s->host.v, gated.out = s->host.d_q;
-  ck_assert_int_eq(fly_gated_forward(&gated, &error), FLY_ERROR_UNSUPPORTED);
-  ck_assert_msg(strstr(error.message, "sm_80: gated sums run on the CPU") != NULL, "%s", error.message);
-}
-END_TEST
-
 START_TEST(sinks_are_in_device_memory) {
   s->t.call.sink = fly_tensor_dense(s->lse, FLY_F32, 1, 1, 1, 1);
   refuse(false, FLY_ERROR_ARGUMENT, "sink.data is not in device memory");
@@ -591,7 +581,6 @@ static Suite *make_suite(void) {
   tcase_add_test(refusals, a_kernel_for_a_newer_device_is_refused);
   tcase_add_test(refusals, code_that_the_driver_does_not_take_is_its_words);
   tcase_add_test(refusals, a_device_with_too_little_shared_memory_is_named);
-  tcase_add_test(refusals, what_runs_on_the_cpu_alone_says_so);
   tcase_add_test(refusals, sinks_are_in_device_memory);
   tcase_add_test(refusals, a_modifier_of_more_parameters_than_an_argument_holds_is_refused);
   tcase_add_test(refusals, a_workspace_is_checked_and_used);

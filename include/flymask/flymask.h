@@ -664,6 +664,8 @@ typedef struct fly_gated_call {
   int threads;                  /* as in fly_attention, for the parts too */
   fly_parallel_for parallel_for;
   void *parallel_user;
+  struct fly_cuda *cuda;        /* where the parts' kernels are for GPUs (section 15); theirs is this one too. Logits are */
+  void *stream;                 /* given then: projected gates run on the CPU */
 } fly_gated_call;
 
 /* Gate tensors are f32, f16 or bf16, strides as everywhere. Rows that a part's row map does not name count as 0 in the
