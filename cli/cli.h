@@ -51,6 +51,7 @@ typedef struct arguments {
   int head_dim, value_dim;
   fly_type type;
   float scale;
+  double seconds; /* that `check` may take; 0: not given */
   int threads; /* 0: OpenMP's */
   const char *target, *emit, *sample;
   bool json, backward, bandwidth, text;
@@ -92,6 +93,7 @@ enum {
   KEY_BANDWIDTH,
   KEY_SINK,
   KEY_D_SINK,
+  KEY_SECONDS,
   KEY_OUT = 'o'
 };
 
@@ -121,6 +123,9 @@ enum {
 #define OPTION_SCORE                                                                                                   \
   {"score", KEY_SCORE, "MODIFIER", 0,                                                                                  \
    "Change scores by this modifier: a C source, or a name in scores/. score.NAME=VALUE is a value of its own", 0}
+
+#define OPTION_SECONDS                                                                                                 \
+  {"seconds", KEY_SECONDS, "T", 0, "Time for the questions about a source (default 60)", 0}
 
 #define MASK_ARGUMENTS "MASK [NAME=VALUE...]"
 
