@@ -154,6 +154,8 @@ void print_error(const fly_error *error);
 fly_status file_save(const char *path, const struct iovec *parts, int count, fly_error *error);
 /* The whole of a text file, NUL-terminated, the caller's. */
 fly_status file_read_text(const char *path, char **text, fly_error *error);
+/* Whether two paths are one regular file, or would be if written. */
+bool file_same(const char *a, const char *b);
 /* Removes a directory with all that is in it. */
 void remove_tree(const char *path);
 

@@ -286,7 +286,7 @@ void fly_map_get_info(const fly_map *map, fly_map_info *info) {
 
 const flyi_plane *flyi_map_plane(const fly_map *map, fly_order order, int64_t b, int64_t h) {
   const fly_geometry *g = &map->geometry;
-  if (b < 0 || b >= g->batch || h < 0 || h >= g->heads) return NULL;
+  if (b < 0 || b >= g->batch || h < 0 || h >= g->heads || (order != FLY_BY_QUERY && order != FLY_BY_KEY)) return NULL;
   const flyi_plane *planes = map->planes;
   if (order == FLY_BY_KEY) planes = atomic_load_explicit(&((fly_map *)map)->transposed, memory_order_acquire);
   int64_t at = (map->info.batch == 1 ? 0 : b) * map->info.heads + (map->info.heads == 1 ? 0 : h);
