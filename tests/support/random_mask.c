@@ -192,8 +192,11 @@ static void expression(text *t, int depth) {
     return;
   }
   say(t, "(");
-  switch (range(t, 0, 12)) {
+  switch (range(t, 0, 15)) {
   case 12:
+  case 13:
+  case 14:
+  case 15:
     open_operation(t, depth - 1);
     break;
   case 10: /* rounds down to a multiple, in some width */
