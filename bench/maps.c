@@ -2,7 +2,7 @@
  * gets new buffers, so that nothing is kept from the last one. `write` is the expansion to lists of tile indices.
  * `open` is the share of the listed tiles that the analysis left to the compiled mask.
  *
- * Usage: bench_maps [figures|library] [n=TOKENS]   (default: both; n, of the library's masks: 131072)
+ * Usage: bench_maps [figures|library] [n=TOKENS] [mask=NAME]   (default: both; n, of the library's masks: 131072)
  * FLYMASK_TEST_DATA names a folder with doc_lengths.npy, the lengths of real documents; without it that row is left out. */
 #include <flymask/flymask.h>
 #include <stdio.h>
@@ -354,11 +354,12 @@ static const char *const library[] = {
     "svg_spatial prompt=226 frame=1350 frames=2 sink=1 rounding=128",
     "svg_temporal prompt=226 frame=1350 frames=97 width=2"};
 
-static void print_library(int64_t n) {
+static void print_library(int64_t n, const char *only) {
   head();
   for (size_t i = 0; i < sizeof library / sizeof *library; i++) {
     char label[32];
     snprintf(label, sizeof label, "%.*s", (int)strcspn(library[i], " "), library[i]);
+    if (only && strcmp(label, only) != 0) continue;
     bool bits = !strcmp(label, "bitmask"), selected = !strcmp(label, "moba");
     measure((subject){label, library[i], (bits || selected) && n > 32768 ? 32768 : n, false});
   }
@@ -367,14 +368,17 @@ static void print_library(int64_t n) {
 int main(int argc, char **argv) {
   bool all = true, some[2] = {false, false};
   int64_t n = 131072;
+  const char *only = NULL; /* one mask of the library */
   for (int i = 1; i < argc; i++) {
     bool first = !strcmp(argv[i], "figures"), second = !strcmp(argv[i], "library");
     some[0] |= first, some[1] |= second;
     all = all && !first && !second;
     if (!strncmp(argv[i], "n=", 2)) {
       n = atoll(argv[i] + 2);
+    } else if (!strncmp(argv[i], "mask=", 5)) {
+      only = argv[i] + 5, some[1] = true, all = false;
     } else if (!first && !second) {
-      fprintf(stderr, "usage: %s [figures|library]... [n=TOKENS]\n", argv[0]);
+      fprintf(stderr, "usage: %s [figures|library]... [n=TOKENS] [mask=NAME]\n", argv[0]);
       return 2;
     }
   }
@@ -384,6 +388,6 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) measure(figures[i]);
     puts("");
   }
-  if (all || some[1]) print_library(n);
+  if (all || some[1]) print_library(n, only);
   return 0;
 }

@@ -11,7 +11,7 @@
 #include <llvm-c/Linker.h>
 #include <llvm-c/Transforms/PassBuilder.h>
 
-#include "compiler.h"
+#include "math_calls.h"
 
 /* ---- attributes -------------------------------------------------------------------------------------------------- */
 
@@ -88,10 +88,12 @@ static LLVMModuleRef parse_bitcode(LLVMContextRef context, const char *bitcode, 
   return module;
 }
 
-/* The template; with the functions that a modifier may call. NULL: it cannot be read. */
-static LLVMModuleRef parse_template(LLVMContextRef context, bool score) {
-  if (!score) return parse_bitcode(context, flyi_tile_bitcode, flyi_tile_bitcode_end);
-  LLVMModuleRef tile = parse_bitcode(context, flyi_score_bitcode, flyi_score_bitcode_end);
+/* The template; with the functions that a modifier may call, and questions about one (question.c), which are masks.
+ * NULL: it cannot be read. */
+static LLVMModuleRef parse_template(LLVMContextRef context, bool score, bool calls) {
+  LLVMModuleRef tile = score ? parse_bitcode(context, flyi_score_bitcode, flyi_score_bitcode_end)
+                             : parse_bitcode(context, flyi_tile_bitcode, flyi_tile_bitcode_end);
+  if (!calls) return tile;
   LLVMModuleRef math = parse_bitcode(context, flyi_math_bitcode, flyi_math_bitcode_end);
   if (tile && math && !LLVMLinkModules2(tile, math)) return tile;
   if (!tile && math) LLVMDisposeModule(math); /* otherwise linking has consumed it */
@@ -99,10 +101,16 @@ static LLVMModuleRef parse_template(LLVMContextRef context, bool score) {
   return NULL;
 }
 
+static bool calls_math(LLVMModuleRef module) {
+  for (LLVMValueRef f = LLVMGetFirstFunction(module); f; f = LLVMGetNextFunction(f))
+    if (strncmp(LLVMGetValueName2(f, &(size_t){0}), FLYI_MATH_PREFIX, strlen(FLYI_MATH_PREFIX)) == 0) return true;
+  return false;
+}
+
 /* Both modules in one, which *out holds; `module` is consumed. */
 static fly_status join(LLVMModuleRef module, LLVMModuleRef *out, fly_error *error) {
   bool score = LLVMGetNamedFunction(module, "mask") == NULL;
-  LLVMModuleRef template = parse_template(LLVMGetModuleContext(module), score);
+  LLVMModuleRef template = parse_template(LLVMGetModuleContext(module), score, score || calls_math(module));
   *out = NULL;
   if (!template) {
     LLVMDisposeModule(module);
