@@ -30,16 +30,16 @@
 
 enum {
   QUERIES = FLYI_ITEM_QUERIES,
-  DEPTH = 4,       /* dim is rounded up to this */
-  SCORED_ROWS = 32 /* queries that meet a score modifier at a time: their scores stay in the first-level cache */
+  DEPTH = 4, /* dim is rounded up to this */
+  BATCH = 32 /* queries whose scores come before their values: a block of K, then one of V, in the first-level cache */
 };
 
 typedef struct work {
   vf sum[QUERIES];        /* of a row's probabilities, by lane */
   float neg_max[QUERIES]; /* minus the row's maximum; 0 until it is known */
-  word p[ROWS * BLOCK / PAIR] __attribute__((aligned(64)));
+  float scores[BATCH * BLOCK] __attribute__((aligned(64))); /* less the maximum; for a modifier, natural ones */
+  word p[BATCH * BLOCK / PAIR] __attribute__((aligned(64)));
   uint64_t bits[BLOCK]; /* of the block of pairs in work */
-  float scores[SCORED_ROWS * BLOCK] __attribute__((aligned(64))); /* of queries that meet a modifier */
   uint8_t begun[QUERIES / ROWS];         /* a bit for each row whose maximum is known */
   word q[] __attribute__((aligned(64))); /* [QUERIES / ROWS][depth][ROWS], scaled; then o [QUERIES][width] */
 } work;
@@ -156,63 +156,94 @@ INLINE void pack_queries(const flyi_forward_cpu *c, word *q, int depth, int type
 
 /* ---- the two products ------------------------------------------------------------------------------------------ */
 
-/* W probabilities. */
-INLINE void scale_words(word *p, float factor) {
-#ifdef FLYI_DOTS
-  (void)p, (void)factor; /* a register block takes all 64 keys: there are none yet */
-  _Static_assert(COLS * W == BLOCK, "P of earlier keys");
-#else
-  store(p, load(p) * factor);
-#endif
-}
+/* Where a batch keeps the scores and P of the queries from r0 on. */
+INLINE float *scores_of(work *w, int r0) { return w->scores + r0 % BATCH * BLOCK; }
+INLINE word *p_of(work *w, int r0) { return w->p + r0 % BATCH * BLOCK / PAIR; }
 
-/* Rare: a row's first scores, or scores that outgrew its maximum. x holds scores less the old maximum; P already has
- * the keys [from, to) of this block. Each row decides for itself, so that its numerics do not depend on its
- * neighbours. */
-RARE void raise_max(work *w, const shape *s, int r0, vf x[ROWS][COLS], int c, int from, int to) {
+/* Rare: a row's first scores, or scores that outgrew its maximum, of the keys [from, to) of the block. Each row decides
+ * for itself, so that its numerics do not depend on its neighbours. */
+RARE void raise_max(work *w, const shape *s, int r0, int from, int to) {
   for (int r = 0; r < ROWS; r++) {
     int begun = w->begun[r0 / ROWS] >> r & 1, row = r0 + r;
-    float limit = begun ? 8.f : -__builtin_inff();
+    float limit = begun ? 8.f : -__builtin_inff(), *x = scores_of(w, r0) + r * BLOCK;
     vf most = (vf)limit; /* never a NaN */
-    for (int j = 0; j < c; j++) most = greater(x[r][j], most);
+    for (int i = from; i < to; i += W) most = greater(load(x + i), most);
     float m = greatest_of(most);
     if (m == limit) continue; /* nothing seen yet, or nothing above the limit */
     w->begun[r0 / ROWS] |= 1 << r;
     w->neg_max[row] -= m;
-    for (int j = 0; j < c; j++) x[r][j] -= m;
+    for (int i = from; i < to; i += W) store(x + i, load(x + i) - m);
     if (!begun) continue;
     float factor = __builtin_exp2f(-m);
     w->sum[row] *= factor;
-    for (int i = r * BLOCK + from; i < r * BLOCK + to; i += W) scale_words(w->p + i / PAIR, factor);
     for (int n = 0; n < s->width; n += W) store(s->o + row * s->width + n, load(s->o + row * s->width + n) * factor);
   }
 }
 
-/* Where scores are: nowhere yet, or in memory for a modifier, [ROWS][64] in natural units. */
-typedef struct source {
-  enum { COMPUTED, WRITTEN, READ } how; /* computed and used; computed and written; read and used */
-  float *scores;
-} source;
+/* P = 2^(score - max), PAIR vectors of keys of one query, from key; returns their sum. */
+INLINE vf weigh(const float *scores, word *p, int key) {
+  vf x[PAIR];
+  UNROLL for (int i = 0; i < PAIR; i++) x[i] = exp2_of(load(scores + key + W * i));
+  store_probabilities(p, key, x, PAIR);
+  return PAIR == 1 ? x[0] : x[0] + x[PAIR - 1];
+}
 
-/* P = 2^(score - max) for ROWS queries and c vectors of keys from key0; those from `from` are done. bits: who sees
- * whom; null: everybody everything. */
-INLINE void score(work *w, const shape *s, int r0, const word *k, source at, int from, int key0, int c,
-                  const uint64_t *bits) {
+/* The same for ROWS queries and the whole block. */
+INLINE void weigh_rows(work *w, int r0) {
+  float *scores = scores_of(w, r0);
+  word *p = p_of(w, r0);
+  for (int r = 0; r < ROWS; r++) {
+    vf sum = (vf)0.f;
+    UNROLL for (int key = 0; key < BLOCK; key += W * PAIR) sum += weigh(scores + r * BLOCK, p + r * BLOCK / PAIR, key);
+    w->sum[r0 + r] += sum;
+  }
+}
+
+/* multiply, for ROWS queries and c vectors of keys; meanwhile the scores of ROWS others from row `before` on become
+ * probabilities: their exponentials alone would wait for each other. */
+INLINE void multiply_and_weigh(work *w, const shape *s, vf x[ROWS][COLS], int c, const word *q, const word *k,
+                               int before) {
+  float *scores = scores_of(w, before);
+  word *p = p_of(w, before);
+  int steps = s->depth / (ROWS * BLOCK / (W * PAIR)), left = s->depth - steps * (ROWS * BLOCK / (W * PAIR));
+  for (int r = 0; r < ROWS; r++) {
+    vf sum = (vf)0.f;
+    UNROLL for (int key = 0; key < BLOCK; key += W * PAIR) {
+      multiply(x, c, q, ROWS, 1, k, BLOCK, steps);
+      q += ROWS * steps, k += BLOCK * steps;
+      sum += weigh(scores + r * BLOCK, p + r * BLOCK / PAIR, key);
+    }
+    w->sum[before + r] += sum;
+  }
+  multiply(x, c, q, ROWS, 1, k, BLOCK, left);
+}
+
+/* Where scores are: nowhere yet, or in memory for a modifier, in natural units. */
+typedef enum source { COMPUTED, WRITTEN, READ } source; /* computed and used; computed and written; read and used */
+
+/* Scores less the maximum of ROWS queries and c vectors of keys from key0; those from `from` are done. bits: who sees
+ * whom; null: everybody everything. before: queries whose scores wait to be weighed, or none, below 0. */
+INLINE void score(work *w, const shape *s, int r0, const word *k, source how, int from, int key0, int c,
+                  const uint64_t *bits, int before) {
   vf x[ROWS][COLS], m[COLS];
+  float *out = scores_of(w, r0) + key0;
+  const word *q = w->q + r0 * s->depth;
   unsigned seen = bits ? 0 : (1 << ROWS) - 1; /* rows that see one of these keys */
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = (vf)0.f;
-  if (at.how != READ) multiply(x, c, w->q + r0 * s->depth, ROWS, 1, k + key0, BLOCK, s->depth);
-  UNROLL for (int r = 0; at.how != COMPUTED && r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) {
-    float *natural = at.scores + r * BLOCK + key0 + W * j;
-    if (at.how == WRITTEN)
-      store(natural, PAIR == 1 ? x[r][j] : x[r][j] * s->scale);
-    else
-      x[r][j] = plain_nan(FLY_F32, load(natural)) * 1.44269504f;
+  if (how != READ && before >= 0)
+    multiply_and_weigh(w, s, x, c, q, k + key0, before);
+  else if (how != READ)
+    multiply(x, c, q, ROWS, 1, k + key0, BLOCK, s->depth);
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) {
+    if (how == READ)
+      x[r][j] = plain_nan(FLY_F32, load(out + r * BLOCK + W * j)) * 1.44269504f;
+    else if (PAIR == 2)
+      x[r][j] *= s->scale;
+    if (how == WRITTEN) store(out + r * BLOCK + W * j, x[r][j]);
   }
-  if (at.how == WRITTEN) return;
+  if (how == WRITTEN) return;
   /* Not where the sums start: all their terms would then round at the size of the maximum. */
-  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++)
-      x[r][j] = (PAIR == 1 || at.how == READ ? x[r][j] : x[r][j] * s->scale) + w->neg_max[r0 + r];
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] += w->neg_max[r0 + r];
   if (bits) {
     UNROLL for (int r = 0; r < ROWS; r++) {
       uint64_t word = bits[r] >> key0;
@@ -224,30 +255,15 @@ INLINE void score(work *w, const shape *s, int r0, const word *k, source at, int
   UNROLL for (int j = 0; j < c; j++) m[j] = (vf)8.f;
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) m[j] = greater(x[r][j], m[j]);
   UNROLL for (int j = 1; j < c; j++) m[0] = greater(m[j], m[0]);
-  if (__builtin_expect((lanes(m[0] > (vf)8.f) | (seen & ~w->begun[r0 / ROWS])) != 0, 0)) {
-    vf y[ROWS][COLS]; /* a copy, so that x itself stays in registers */
-    UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) y[r][j] = x[r][j];
-    raise_max(w, s, r0, y, c, from, key0);
-    UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = y[r][j];
-  }
-  /* By columns: the second product can begin with the first keys while later ones are still on their way. */
-  vf sum[ROWS];
-  UNROLL for (int j = 0; j < c; j += PAIR) UNROLL for (int r = 0; r < ROWS; r++) {
-    int n = min(PAIR, c - j);
-    vf p[PAIR];
-    UNROLL for (int i = 0; i < n; i++) {
-      p[i] = exp2_of(x[r][j + i]);
-      sum[r] = i + j ? sum[r] + p[i] : p[i];
-    }
-    store_probabilities(w->p + r * BLOCK / PAIR, key0 + W * j, p, n);
-  }
-  UNROLL for (int r = 0; r < ROWS; r++) w->sum[r0 + r] += sum[r];
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) store(out + r * BLOCK + W * j, x[r][j]);
+  if (__builtin_expect((lanes(m[0] > (vf)8.f) | (seen & ~w->begun[r0 / ROWS])) != 0, 0))
+    raise_max(w, s, r0, from, key0 + c * W);
 }
 
 /* O += P V for ROWS queries and the keys [first, last). */
 INLINE void add_values(work *w, const shape *s, int r0, const word *v, int64_t v_stride, int first, int last) {
   first /= PAIR, last = words_of(last); /* a masked neighbour has P = 0 */
-  add_product(s->o + r0 * s->width, s->width, s->width, w->p + first, 1, BLOCK / PAIR, v + first * v_stride, v_stride,
+  add_product(s->o + r0 * s->width, s->width, s->width, p_of(w, r0) + first, 1, BLOCK / PAIR, v + first * v_stride, v_stride,
               last - first);
 }
 
@@ -256,7 +272,7 @@ RARE void add_visible_values(work *w, const shape *s, int r0, const word *v, int
   for (int r = 0; r < ROWS; r++)
     for (uint64_t left = bits[r]; left; left &= left - 1) {
       int key = __builtin_ctzll(left);
-      vf p = (vf)probability(w->p + r * BLOCK / PAIR, key);
+      vf p = (vf)probability(p_of(w, r0) + r * BLOCK / PAIR, key);
       float *o = s->o + (r0 + r) * s->width;
       for (int n = 0; n < s->width; n += W) store(o + n, load(o + n) + p * value_of(v + n, v_stride, key));
     }
@@ -287,73 +303,52 @@ INLINE void fetch_next(const tile *t, const shape *s, int r0) {
       __builtin_prefetch(row_at(c->next_q, c->q_stride, c->next_rows, i, c->type) + at, 0, 2);
 }
 
-/* The keys of vectors [from, to): as many at a time as a register block takes, the last ones shared out evenly. */
-INLINE void score_keys(work *w, const shape *s, int r0, const word *k, source scores, int from, int to,
-                       const uint64_t *bits) {
-  for (int at = from, c; at < to; at += c) {
+/* The keys of vectors [from, to): as many at a time as a register block takes, the last ones shared out evenly. Keys
+ * that are left out count as masked. */
+INLINE void score_keys(work *w, const shape *s, int r0, const word *k, source how, int from, int to,
+                       const uint64_t *bits, int before) {
+  for (int r = 0; how != WRITTEN && r < ROWS; r++) {
+    float *scores = scores_of(w, r0) + r * BLOCK;
+    for (int i = 0; i < from; i++) store(scores + i * W, (vf)-__builtin_inff());
+    for (int i = to; i < BLOCK / W; i++) store(scores + i * W, (vf)-__builtin_inff());
+  }
+  for (int at = from, c; at < to; at += c, before = -1) {
     int left = to - at, first = from * W, key = at * W;
     c = left >= 2 * COLS ? COLS : left > COLS ? (left + 1) / 2 : left;
     switch (c) {
 #if COLS > 3
     case 4:
-      score(w, s, r0, k, scores, first, key, 4, bits);
+      score(w, s, r0, k, how, first, key, 4, bits, before);
       break;
 #endif
 #if COLS > 2
     case 3:
-      score(w, s, r0, k, scores, first, key, 3, bits);
+      score(w, s, r0, k, how, first, key, 3, bits, before);
       break;
 #endif
     case 2:
-      score(w, s, r0, k, scores, first, key, 2, bits);
+      score(w, s, r0, k, how, first, key, 2, bits, before);
       break;
     default:
-      score(w, s, r0, k, scores, first, key, 1, bits);
+      score(w, s, r0, k, how, first, key, 1, bits, before);
       break;
     }
   }
-}
-
-INLINE void full_rows(work *w, const shape *s, const tile *t, int r0) {
-  score_keys(w, s, r0, t->k, (source){COMPUTED, NULL}, 0, BLOCK / W, NULL);
-  add_values(w, s, r0, t->v, t->v_stride, 0, BLOCK);
 }
 
 SEPARATE void full_block(work *w, shape s, tile t, int first_row, int last_row) {
-  for (int r0 = first_row; r0 < last_row; r0 += ROWS) {
-    fetch_next(&t, &s, r0);
-    full_rows(w, &s, &t, r0);
-  }
-}
-
-/* ROWS queries that see some of the keys [first, last). */
-INLINE void partial_rows(work *w, const shape *s, const tile *t, int r0, const uint64_t *bits, int first, int last) {
-  score_keys(w, s, r0, t->k, (source){COMPUTED, NULL}, first / W, (last + W - 1) / W, bits);
-  if (t->special)
-    add_visible_values(w, s, r0, t->v, t->v_stride, bits);
-  else
-    add_values(w, s, r0, t->v, t->v_stride, first, last);
-}
-
-/* A block whose visible pairs are w->bits, the first row's first; rows from last_row on have none. */
-SEPARATE void partial_block(work *w, shape s, tile t, int first_row, int last_row) {
-  for (int r0 = first_row; r0 < last_row; r0 += ROWS) {
-    const uint64_t *bits = w->bits + (r0 - first_row);
-    uint64_t some = 0, all = ~0ull;
-    for (int r = 0; r < ROWS; r++) {
-      some |= bits[r];
-      if (r0 + r < last_row) all &= bits[r];
+  for (int batch = first_row; batch < last_row; batch += BATCH) {
+    int end = min(batch + BATCH, last_row);
+    fetch_next(&t, &s, batch);
+    score_keys(w, &s, batch, t.k, COMPUTED, 0, BLOCK / W, NULL, -1);
+    for (int r0 = batch + ROWS; r0 < end; r0 += ROWS) {
+      fetch_next(&t, &s, r0);
+      score_keys(w, &s, r0, t.k, COMPUTED, 0, BLOCK / W, NULL, r0 - ROWS);
     }
-    fetch_next(&t, &s, r0);
-    if (!some) continue;
-    if (all == ~0ull)
-      full_rows(w, &s, &t, r0);
-    else
-      partial_rows(w, &s, &t, r0, bits, __builtin_ctzll(some), BLOCK - __builtin_clzll(some));
+    weigh_rows(w, (end - 1) / ROWS * ROWS);
+    for (int r0 = batch; r0 < end; r0 += ROWS) add_values(w, &s, r0, t.v, t.v_stride, 0, BLOCK);
   }
 }
-
-/* ---- blocks whose scores meet a modifier ----------------------------------------------------------------------- */
 
 /* The keys [first, last) that some of ROWS queries see; last 0: none. */
 typedef struct seen {
@@ -366,6 +361,55 @@ INLINE seen seen_by(const uint64_t *bits, int rows) {
   return some ? (seen){__builtin_ctzll(some), BLOCK - __builtin_clzll(some)} : (seen){0, 0};
 }
 
+INLINE bool all_see(const uint64_t *bits, int rows) {
+  uint64_t all = ~0ull;
+  for (int r = 0; r < rows; r++) all &= bits[r];
+  return all == ~0ull;
+}
+
+/* Values of a batch whose P is there. */
+INLINE void add_batch(work *w, const shape *s, const tile *t, int r0, int rows, const uint64_t *bits,
+                      const seen *keys) {
+  for (int i = 0; i * ROWS < rows; i++) {
+    if (!keys[i].last) continue;
+    if (t->special)
+      add_visible_values(w, s, r0 + i * ROWS, t->v, t->v_stride, bits + i * ROWS);
+    else
+      add_values(w, s, r0 + i * ROWS, t->v, t->v_stride, keys[i].first, keys[i].last);
+  }
+}
+
+/* `rows` queries, BATCH at most, whose visible pairs are bits, none for rows behind the last. */
+INLINE void partial_rows(work *w, const shape *s, const tile *t, int r0, int rows, const uint64_t *bits) {
+  seen keys[BATCH / ROWS];
+  int before = -1;
+  for (int i = 0; i * ROWS < rows; i++) {
+    int row = r0 + i * ROWS;
+    keys[i] = seen_by(bits + i * ROWS, ROWS);
+    fetch_next(t, s, row);
+    if (!keys[i].last) continue;
+    bool all = all_see(bits + i * ROWS, min(ROWS, rows - i * ROWS));
+    int from = keys[i].first / W, to = (keys[i].last + W - 1) / W;
+    if (before < 0)
+      score_keys(w, s, row, t->k, COMPUTED, from, to, bits + i * ROWS, -1);
+    else if (all)
+      score_keys(w, s, row, t->k, COMPUTED, 0, BLOCK / W, NULL, before);
+    else
+      score_keys(w, s, row, t->k, COMPUTED, from, to, bits + i * ROWS, before);
+    before = row;
+  }
+  if (before >= 0) weigh_rows(w, before);
+  add_batch(w, s, t, r0, rows, bits, keys);
+}
+
+/* A block whose visible pairs are w->bits, the first row's first; rows from last_row on have none. */
+SEPARATE void partial_block(work *w, shape s, tile t, int first_row, int last_row) {
+  for (int r0 = first_row; r0 < last_row; r0 += BATCH)
+    partial_rows(w, &s, &t, r0, min(BATCH, last_row - r0), w->bits + (r0 - first_row));
+}
+
+/* ---- blocks whose scores meet a modifier ----------------------------------------------------------------------- */
+
 /* Where V holds an infinity or a NaN: pairs whose modified score is -infinity are not seen. */
 RARE void drop_hidden(const float *scores, uint64_t *bits, int rows) {
   for (int r = 0; r < rows; r++)
@@ -375,39 +419,35 @@ RARE void drop_hidden(const float *scores, uint64_t *bits, int rows) {
     }
 }
 
-/* `rows` queries, SCORED_ROWS at most, whose first one is r0 of the call and row `first` of w->bits. */
+/* `rows` queries, BATCH at most, whose first one is r0 of the call and row `first` of w->bits. */
 INLINE void scored_rows(const flyi_forward_cpu *c, work *w, const shape *s, const tile *t, int r0, int first, int rows,
                         int key0, bool whole) {
   uint64_t *bits = w->bits + first;
-  seen keys[SCORED_ROWS / ROWS];
+  seen keys[BATCH / ROWS];
   for (int i = 0; i * ROWS < rows; i++) {
     keys[i] = seen_by(bits + i * ROWS, min(ROWS, rows - i * ROWS));
-    source to = {WRITTEN, w->scores + i * ROWS * BLOCK};
-    score_keys(w, s, r0 + i * ROWS, t->k, to, keys[i].first / W, (keys[i].last + W - 1) / W, NULL);
+    score_keys(w, s, r0 + i * ROWS, t->k, WRITTEN, keys[i].first / W, (keys[i].last + W - 1) / W, NULL, -1);
   }
   c->score(c->score_args, c->b, c->h, c->q0 + r0, key0, rows, whole ? NULL : bits, w->scores);
   if (t->special) drop_hidden(w->scores, bits, rows);
   for (int i = 0; i * ROWS < rows; i++) {
-    source from = {READ, w->scores + i * ROWS * BLOCK};
     int row = r0 + i * ROWS, low = keys[i].first, high = keys[i].last;
     fetch_next(t, s, row);
     if (!high) continue;
     if (whole)
-      score_keys(w, s, row, t->k, from, 0, BLOCK / W, NULL);
+      score_keys(w, s, row, t->k, READ, 0, BLOCK / W, NULL, -1);
     else
-      score_keys(w, s, row, t->k, from, low / W, (high + W - 1) / W, bits + i * ROWS);
-    if (t->special)
-      add_visible_values(w, s, row, t->v, t->v_stride, bits + i * ROWS);
-    else
-      add_values(w, s, row, t->v, t->v_stride, low, high);
+      score_keys(w, s, row, t->k, READ, low / W, (high + W - 1) / W, bits + i * ROWS, -1);
+    weigh_rows(w, row);
   }
+  add_batch(w, s, t, r0, rows, bits, keys);
 }
 
 /* Up to 64 queries against a block of keys; w->bits says who sees what, none behind last_row. */
 SEPARATE void scored_block(const flyi_forward_cpu *c, work *w, shape s, tile t, int first_row, int last_row, int key0,
                            bool whole) {
-  for (int r0 = first_row; r0 < last_row; r0 += SCORED_ROWS)
-    scored_rows(c, w, &s, &t, r0, r0 - first_row, min(SCORED_ROWS, last_row - r0), key0, whole);
+  for (int r0 = first_row; r0 < last_row; r0 += BATCH)
+    scored_rows(c, w, &s, &t, r0, r0 - first_row, min(BATCH, last_row - r0), key0, whole);
 }
 
 /* All queries against one block of keys. */
