@@ -47,7 +47,7 @@ typedef struct work {
 /* What stays the same for a call, in registers. */
 typedef struct shape {
   int depth, width;     /* words of dim padded to DEPTH, value_dim padded to W */
-  int fetch_k, fetch_v; /* words of the next block that each ROWS queries fetch */
+  int fetch_k, fetch_v, fetch_rows; /* words of the next block that each ROWS queries fetch; rows */
   float scale;          /* what a sum of products is still to be multiplied by */
   bool scored;          /* scores come from a modifier */
   float *o;
@@ -60,6 +60,7 @@ INLINE shape shape_of(const flyi_forward_cpu *c, work *w) {
                  width,
                  (BLOCK * depth + steps - 1) / steps,
                  (BLOCK / PAIR * width + steps - 1) / steps,
+                 (BLOCK + steps - 1) / steps,
                  c->scale,
                  c->score != NULL,
                  (float *)(w->q + QUERIES * depth)};
@@ -71,18 +72,33 @@ static int64_t scratch_size(int32_t dim, int32_t value_dim) {
 
 /* ---- packing --------------------------------------------------------------------------------------------------- */
 
-/* All rows of a tensor that a block reads: they may be anywhere. */
-INLINE void fetch_rows(const void *data, int64_t stride, const int32_t *rows, int count, int dim, int type) {
-  for (int i = 0; i < count; i++) fetch_row(row_at(data, stride, rows, i, type), dim * element_size(type), false);
+/* A block on its way: where its rows begin. */
+typedef struct rows_of_block {
+  const void *k, *v;
+  const int32_t *rows;
+  int count;
+  float *packed_k, *packed_v;
+} rows_of_block;
+
+INLINE int64_t k_words(int dim) { return (int64_t)BLOCK * round_up(words_of(dim), DEPTH); }
+INLINE int64_t v_words(int value_dim) { return (int64_t)(BLOCK / PAIR) * round_up(value_dim, W); }
+
+INLINE rows_of_block rows_of(const flyi_pack_cpu *p, int64_t block) {
+  int64_t key0 = block * BLOCK, left = p->len_kv - key0, first = p->rows ? 0 : key0;
+  return (rows_of_block){row_at(p->k, p->k_stride, NULL, first, p->type),
+                         row_at(p->v, p->v_stride, NULL, first, p->type),
+                         p->rows ? p->rows + key0 : NULL,
+                         left < BLOCK ? (int)left : BLOCK,
+                         p->packed_k + block * k_words(p->dim),
+                         p->packed_v ? p->packed_v + block * v_words(p->value_dim) : NULL};
 }
 
 #ifdef FLYI_DOTS
-static int pack(const flyi_pack_cpu *p) {
-  fetch_rows(p->k, p->k_stride, p->rows, p->count, p->dim, p->type);
-  fetch_rows(p->v, p->v_stride, p->rows, p->count, p->value_dim, p->type);
-  pack_transposed_words((word *)p->packed_k, p->k, p->k_stride, p->rows, p->count, p->dim,
+static bool pack_block(const flyi_pack_cpu *p, int64_t block) {
+  rows_of_block b = rows_of(p, block);
+  pack_transposed_words((word *)b.packed_k, b.k, p->k_stride, b.rows, b.count, p->dim,
                         round_up(words_of(p->dim), DEPTH));
-  return lanes(pack_beside((word *)p->packed_v, p->v, p->v_stride, p->rows, p->count, BLOCK, p->value_dim)) != 0;
+  return lanes(pack_beside((word *)b.packed_v, b.v, p->v_stride, b.rows, b.count, BLOCK, p->value_dim)) != 0;
 }
 
 /* Elements of a query from word d on. */
@@ -91,39 +107,36 @@ INLINE vf query_words(const flyi_forward_cpu *c, const char *row, int d, int typ
   return bits_to_float(load_row_words(row, PAIR * d, c->dim));
 }
 #else
-INLINE void pack_keys(const flyi_pack_cpu *p, int type) {
-  pack_transposed(p->packed_k, p->k, p->k_stride, p->rows, p->count, p->dim, round_up(p->dim, DEPTH), 1.f, true, type);
-}
-
 /* Packs V unless it stays where it is; says whether it holds an infinity or a NaN. */
-INLINE int pack_values(const flyi_pack_cpu *p, int type) {
+INLINE bool pack_values(const flyi_pack_cpu *p, const rows_of_block *b, int type) {
   int width = round_up(p->value_dim, W);
   vu check = (vu)0; /* x - x is 0 or NaN, and the bits of a NaN survive others: no sums that wait for each other */
-  for (int key = 0; key < p->count; key++) {
-    const char *row = row_at(p->v, p->v_stride, p->rows, key, type);
+  for (int key = 0; key < b->count; key++) {
+    const char *row = row_at(b->v, p->v_stride, b->rows, key, type);
     for (int n = 0; n < width; n += W) {
       vf x = load_row(type, row, n, p->value_dim);
       check |= float_to_bits(x - x);
-      if (p->packed_v) store(p->packed_v + key * width + n, x);
+      if (b->packed_v) store(b->packed_v + key * width + n, x);
     }
   }
-  if (p->packed_v) memset(p->packed_v + p->count * width, 0, sizeof(float) * width * (BLOCK - p->count));
+  if (b->packed_v) memset(b->packed_v + b->count * width, 0, sizeof(float) * width * (BLOCK - b->count));
   return lanes(bits_to_float(check) != bits_to_float(check)) != 0;
 }
 
-static int pack(const flyi_pack_cpu *p) {
-  fetch_rows(p->k, p->k_stride, p->rows, p->count, p->dim, p->type);
-  fetch_rows(p->v, p->v_stride, p->rows, p->count, p->value_dim, p->type);
+INLINE bool pack_typed(const flyi_pack_cpu *p, const rows_of_block *b, int type) {
+  pack_transposed(b->packed_k, b->k, p->k_stride, b->rows, b->count, p->dim, round_up(p->dim, DEPTH), 1.f, true, type);
+  return pack_values(p, b, type);
+}
+
+static bool pack_block(const flyi_pack_cpu *p, int64_t block) {
+  rows_of_block b = rows_of(p, block);
   switch (p->type) {
   case FLY_F32:
-    pack_keys(p, FLY_F32);
-    return pack_values(p, FLY_F32);
+    return pack_typed(p, &b, FLY_F32);
   case FLY_F16:
-    pack_keys(p, FLY_F16);
-    return pack_values(p, FLY_F16);
+    return pack_typed(p, &b, FLY_F16);
   default:
-    pack_keys(p, FLY_BF16);
-    return pack_values(p, FLY_BF16);
+    return pack_typed(p, &b, FLY_BF16);
   }
 }
 
@@ -131,6 +144,24 @@ INLINE vf query_words(const flyi_forward_cpu *c, const char *row, int d, int typ
   return plain_nan(type, load_row(type, row, d, c->dim)) * c->scale;
 }
 #endif
+
+/* The state of a block that is packed now, by this thread or another one. */
+RARE uint8_t wait_for_block(const flyi_pack_cpu *p, int64_t block) {
+  uint8_t state = FLYI_UNPACKED;
+  if (__atomic_compare_exchange_n(p->state + block, &state, FLYI_PACKING, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {
+    state = pack_block(p, block) ? FLYI_SPECIAL : FLYI_PACKED;
+    __atomic_store_n(p->state + block, state, __ATOMIC_RELEASE);
+  }
+  while (state == FLYI_PACKING) state = __atomic_load_n(p->state + block, __ATOMIC_ACQUIRE);
+  return state;
+}
+
+INLINE uint8_t packed_state(const flyi_pack_cpu *p, int64_t block) {
+  uint8_t state = __atomic_load_n(p->state + block, __ATOMIC_ACQUIRE);
+  return state >= FLYI_PACKED ? state : wait_for_block(p, block);
+}
+
+static void pack(const flyi_pack_cpu *p, int64_t block) { packed_state(p, block); }
 
 /* Queries interleaved by ROWS, so that the broadcasts of a register block read consecutive floats. */
 INLINE void pack_queries(const flyi_forward_cpu *c, word *q, int depth, int type) {
@@ -284,23 +315,43 @@ RARE void add_visible_values(work *w, const shape *s, int r0, const word *v, int
 typedef struct tile {
   const word *k, *v;
   int64_t v_stride;                /* from PAIR values to the next ones */
-  int special;                     /* V holds an infinity or a NaN */
+  bool special;                    /* V holds an infinity or a NaN */
+  const flyi_pack_cpu *raw;        /* null, or the next block is still to be packed */
+  int64_t block;
   const flyi_forward_cpu *opening; /* the call, in its first block */
 } tile;
 
-/* The next block most likely follows this one: each ROWS queries fetch their share of it to the second-level cache;
- * and in the first block, the rows of out that they will write and those of Q that come next. */
+/* Asks for `bytes`, from the second-level cache on. */
+INLINE void fetch_bytes(const void *data, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)data + i, 0, 2);
+}
+
+/* The same of the rows [from, to) of a block. */
+INLINE void fetch_rows(const flyi_pack_cpu *p, const rows_of_block *b, int from, int to) {
+  int size = element_size(p->type);
+  for (int i = from; i < min(to, b->count); i++) {
+    fetch_bytes(row_at(b->k, p->k_stride, b->rows, i, p->type), p->dim * size);
+    fetch_bytes(row_at(b->v, p->v_stride, b->rows, i, p->type), p->value_dim * size);
+  }
+}
+
+/* The next block most likely follows this one: each ROWS queries fetch their share of it, as rows where it is still to
+ * be packed; and in the first block, the rows of out that they will write and those of Q that come next. */
 INLINE void fetch_next(const tile *t, const shape *s, int r0) {
-  const word *k = t->k + BLOCK * s->depth + r0 / ROWS * s->fetch_k;
-  const word *v = t->v + BLOCK / PAIR * t->v_stride + r0 / ROWS * s->fetch_v;
-  for (int i = 0; i < s->fetch_k; i += 16) __builtin_prefetch(k + i, 0, 2);
-  for (int i = 0; i < s->fetch_v; i += 16) __builtin_prefetch(v + i, 0, 2);
+  int step = r0 / ROWS;
+  if (t->raw) {
+    rows_of_block b = rows_of(t->raw, t->block + 1);
+    fetch_rows(t->raw, &b, step * s->fetch_rows, (step + 1) * s->fetch_rows);
+    for (int i = 0; i < s->fetch_k; i += 16) __builtin_prefetch(b.packed_k + step * s->fetch_k + i, 1, 2);
+  } else {
+    fetch_bytes(t->k + BLOCK * s->depth + step * s->fetch_k, s->fetch_k * (int)sizeof(word));
+    fetch_bytes(t->v + BLOCK / PAIR * t->v_stride + step * s->fetch_v, s->fetch_v * (int)sizeof(word));
+  }
   const flyi_forward_cpu *c = t->opening;
   for (int i = r0; c && i < min(r0 + ROWS, c->count); i++)
     fetch_row(row_at(c->out, c->out_stride, c->out_rows, i, c->out_type), c->value_dim * element_size(c->out_type), true);
   for (int i = r0; c && c->next_q && i < min(r0 + ROWS, c->next_count); i++)
-    for (int at = 0; at < c->dim * element_size(c->type); at += 64)
-      __builtin_prefetch(row_at(c->next_q, c->q_stride, c->next_rows, i, c->type) + at, 0, 2);
+    fetch_bytes(row_at(c->next_q, c->q_stride, c->next_rows, i, c->type), c->dim * element_size(c->type));
 }
 
 /* The keys of vectors [from, to): as many at a time as a register block takes, the last ones shared out evenly. Keys
@@ -452,9 +503,17 @@ SEPARATE void scored_block(const flyi_forward_cpu *c, work *w, shape s, tile t, 
 
 /* All queries against one block of keys. */
 INLINE void run_block(const flyi_forward_cpu *c, work *w, const shape *s, int64_t block, bool full, bool opening) {
-  int64_t key0 = block * BLOCK, keys = c->len_kv - key0;
-  const word *k = (const word *)c->k + key0 * s->depth, *v = (const word *)c->v + key0 * c->v_stride;
-  tile t = {k, v, PAIR * c->v_stride, c->special[block], opening ? c : NULL};
+  const flyi_pack_cpu *p = c->keys;
+  int64_t key0 = block * BLOCK, keys = p->len_kv - key0;
+  uint8_t state = packed_state(p, block);
+  bool raw = keys > BLOCK && __atomic_load_n(p->state + block + 1, __ATOMIC_RELAXED) == FLYI_UNPACKED;
+  tile t = {.k = (const word *)p->packed_k + key0 * s->depth,
+            .v = (const word *)c->v + key0 * c->v_stride,
+            .v_stride = PAIR * c->v_stride,
+            .special = state == FLYI_SPECIAL,
+            .raw = raw ? p : NULL,
+            .block = block,
+            .opening = opening ? c : NULL};
   if (full && keys >= BLOCK && !s->scored) {
     full_block(w, *s, t, 0, c->count);
     return;
@@ -531,7 +590,7 @@ static void forward(const flyi_forward_cpu *c) {
   work *w = c->scratch;
   shape s = shape_of(c, w);
   begin(c, w, &s);
-  int64_t blocks = (c->len_kv + BLOCK - 1) / BLOCK;
+  int64_t blocks = (c->keys->len_kv + BLOCK - 1) / BLOCK;
   for (int64_t i = 0; i < c->run_count; i++) {
     fly_run run = c->runs[i];
     int64_t first = (int64_t)run.first * c->run_blocks, last = first + (int64_t)run.count * c->run_blocks;
