@@ -219,52 +219,86 @@ INLINE vf weigh(const float *scores, word *p, int key) {
   return PAIR == 1 ? x[0] : x[0] + x[PAIR - 1];
 }
 
-/* The same for ROWS queries and the whole block. */
-INLINE void weigh_rows(work *w, int r0) {
-  float *scores = scores_of(w, r0);
-  word *p = p_of(w, r0);
-  for (int r = 0; r < ROWS; r++) {
-    vf sum = (vf)0.f;
-    UNROLL for (int key = 0; key < BLOCK; key += W * PAIR) sum += weigh(scores + r * BLOCK, p + r * BLOCK / PAIR, key);
-    w->sum[r0 + r] += sum;
-  }
+/* The keys [first, last) of a block that some of ROWS queries see; last 0: none. */
+typedef struct seen {
+  int first, last;
+} seen;
+
+/* The vectors of keys [from, to) of a row. */
+INLINE vf weigh_keys(const float *scores, word *p, seen keys) {
+  vf sum = (vf)0.f;
+  for (int key = keys.first / (W * PAIR) * (W * PAIR); key < keys.last; key += W * PAIR) sum += weigh(scores, p, key);
+  return sum;
 }
 
-/* multiply, for ROWS queries and c vectors of keys; meanwhile the scores of ROWS others from row `before` on become
- * probabilities: their exponentials alone would wait for each other. */
-INLINE void multiply_and_weigh(work *w, const shape *s, vf x[ROWS][COLS], int c, const word *q, const word *k,
-                               int before) {
-  float *scores = scores_of(w, before);
-  word *p = p_of(w, before);
-  int steps = s->depth / (ROWS * BLOCK / (W * PAIR)), left = s->depth - steps * (ROWS * BLOCK / (W * PAIR));
-  for (int r = 0; r < ROWS; r++) {
-    vf sum = (vf)0.f;
-    UNROLL for (int key = 0; key < BLOCK; key += W * PAIR) {
-      multiply(x, c, q, ROWS, 1, k, BLOCK, steps);
-      q += ROWS * steps, k += BLOCK * steps;
-      sum += weigh(scores + r * BLOCK, p + r * BLOCK / PAIR, key);
-    }
-    w->sum[before + r] += sum;
+/* ROWS queries whose scores wait to become probabilities; row < 0: none. */
+typedef struct waiting {
+  int row;
+  bool whole; /* all keys of the block, or those of `keys` */
+  seen keys;
+} waiting;
+
+/* P of ROWS queries. */
+INLINE void weigh_rows(work *w, int r0, seen keys) {
+  for (int r = 0; r < ROWS; r++)
+    w->sum[r0 + r] += weigh_keys(scores_of(w, r0) + r * BLOCK, p_of(w, r0) + r * BLOCK / PAIR, keys);
+}
+
+/* sums += the products of ROWS queries and c vectors of keys. Few sums would wait for each other: even and odd steps
+ * then have sums of their own. */
+INLINE void multiply_keys(vf sums[ROWS][COLS], vf odd[ROWS][COLS], int c, const word *q, const word *k, int n) {
+  if (2 * c > COLS) {
+    multiply(sums, c, q, ROWS, 1, k, BLOCK, n);
+    return;
   }
-  multiply(x, c, q, ROWS, 1, k, BLOCK, left);
+  for (; n > 1; n -= 2, q += 2 * ROWS, k += 2 * BLOCK) {
+    multiply(sums, c, q, 0, 1, k, 0, 1);
+    multiply(odd, c, q + ROWS, 0, 1, k + BLOCK, 0, 1);
+  }
+  if (n) multiply(sums, c, q, 0, 1, k, 0, 1);
+}
+
+/* The same; meanwhile others' scores become probabilities: their exponentials alone would wait for each other. */
+INLINE void multiply_and_weigh(work *w, vf sums[ROWS][COLS], vf odd[ROWS][COLS], int c, const word *q, const word *k,
+                               int n, waiting before) {
+  const float *scores = scores_of(w, before.row);
+  word *p = p_of(w, before.row);
+  int parts = before.whole ? ROWS * BLOCK / (W * PAIR) : ROWS, steps = n / parts;
+  for (int r = 0; r < ROWS; r++, scores += BLOCK, p += BLOCK / PAIR) {
+    vf sum = (vf)0.f;
+    if (before.whole) {
+      UNROLL for (int key = 0; key < BLOCK; key += W * PAIR) {
+        multiply_keys(sums, odd, c, q, k, steps);
+        q += ROWS * steps, k += BLOCK * steps;
+        sum += weigh(scores, p, key);
+      }
+    } else {
+      multiply_keys(sums, odd, c, q, k, steps);
+      q += ROWS * steps, k += BLOCK * steps;
+      sum = weigh_keys(scores, p, before.keys);
+    }
+    w->sum[before.row + r] += sum;
+  }
+  multiply_keys(sums, odd, c, q, k, n - steps * parts);
 }
 
 /* Where scores are: nowhere yet, or in memory for a modifier, in natural units. */
 typedef enum source { COMPUTED, WRITTEN, READ } source; /* computed and used; computed and written; read and used */
 
 /* Scores less the maximum of ROWS queries and c vectors of keys from key0; those from `from` are done. bits: who sees
- * whom; null: everybody everything. before: queries whose scores wait to be weighed, or none, below 0. */
+ * whom; null: everybody everything. before: whose scores are to be weighed in passing. */
 INLINE void score(work *w, const shape *s, int r0, const word *k, source how, int from, int key0, int c,
-                  const uint64_t *bits, int before) {
-  vf x[ROWS][COLS], m[COLS];
+                  const uint64_t *bits, waiting before) {
+  vf x[ROWS][COLS], odd[ROWS][COLS], m[COLS];
   float *out = scores_of(w, r0) + key0;
   const word *q = w->q + r0 * s->depth;
   unsigned seen = bits ? 0 : (1 << ROWS) - 1; /* rows that see one of these keys */
-  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = (vf)0.f;
-  if (how != READ && before >= 0)
-    multiply_and_weigh(w, s, x, c, q, k + key0, before);
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = odd[r][j] = (vf)0.f;
+  if (how != READ && before.row >= 0)
+    multiply_and_weigh(w, x, odd, c, q, k + key0, s->depth, before);
   else if (how != READ)
-    multiply(x, c, q, ROWS, 1, k + key0, BLOCK, s->depth);
+    multiply_keys(x, odd, c, q, k + key0, s->depth);
+  UNROLL for (int r = 0; 2 * c <= COLS && r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] += odd[r][j];
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) {
     if (how == READ)
       x[r][j] = plain_nan(FLY_F32, load(out + r * BLOCK + W * j)) * 1.44269504f;
@@ -354,16 +388,18 @@ INLINE void fetch_next(const tile *t, const shape *s, int r0) {
     fetch_bytes(row_at(c->next_q, c->q_stride, c->next_rows, i, c->type), c->dim * element_size(c->type));
 }
 
-/* The keys of vectors [from, to): as many at a time as a register block takes, the last ones shared out evenly. Keys
- * that are left out count as masked. */
+static const waiting nobody = {.row = -1};
+
+/* The keys of vectors [from, to): as many at a time as a register block takes, the last ones shared out evenly. With
+ * PAIR 2, the other vector of a pair counts as masked. */
 INLINE void score_keys(work *w, const shape *s, int r0, const word *k, source how, int from, int to,
-                       const uint64_t *bits, int before) {
-  for (int r = 0; how != WRITTEN && r < ROWS; r++) {
+                       const uint64_t *bits, waiting before) {
+  for (int r = 0; PAIR == 2 && how != WRITTEN && r < ROWS; r++) {
     float *scores = scores_of(w, r0) + r * BLOCK;
-    for (int i = 0; i < from; i++) store(scores + i * W, (vf)-__builtin_inff());
-    for (int i = to; i < BLOCK / W; i++) store(scores + i * W, (vf)-__builtin_inff());
+    if (from % 2) store(scores + from * W - W, (vf)-__builtin_inff());
+    if (to % 2) store(scores + to * W, (vf)-__builtin_inff());
   }
-  for (int at = from, c; at < to; at += c, before = -1) {
+  for (int at = from, c; at < to; at += c, before = nobody) {
     int left = to - at, first = from * W, key = at * W;
     c = left >= 2 * COLS ? COLS : left > COLS ? (left + 1) / 2 : left;
     switch (c) {
@@ -388,23 +424,19 @@ INLINE void score_keys(work *w, const shape *s, int r0, const word *k, source ho
 }
 
 SEPARATE void full_block(work *w, shape s, tile t, int first_row, int last_row) {
+  const seen all = {0, BLOCK};
   for (int batch = first_row; batch < last_row; batch += BATCH) {
     int end = min(batch + BATCH, last_row);
     fetch_next(&t, &s, batch);
-    score_keys(w, &s, batch, t.k, COMPUTED, 0, BLOCK / W, NULL, -1);
+    score_keys(w, &s, batch, t.k, COMPUTED, 0, BLOCK / W, NULL, nobody);
     for (int r0 = batch + ROWS; r0 < end; r0 += ROWS) {
       fetch_next(&t, &s, r0);
-      score_keys(w, &s, r0, t.k, COMPUTED, 0, BLOCK / W, NULL, r0 - ROWS);
+      score_keys(w, &s, r0, t.k, COMPUTED, 0, BLOCK / W, NULL, (waiting){r0 - ROWS, true, all});
     }
-    weigh_rows(w, (end - 1) / ROWS * ROWS);
+    weigh_rows(w, (end - 1) / ROWS * ROWS, all);
     for (int r0 = batch; r0 < end; r0 += ROWS) add_values(w, &s, r0, t.v, t.v_stride, 0, BLOCK);
   }
 }
-
-/* The keys [first, last) that some of ROWS queries see; last 0: none. */
-typedef struct seen {
-  int first, last;
-} seen;
 
 INLINE seen seen_by(const uint64_t *bits, int rows) {
   uint64_t some = 0;
@@ -433,23 +465,22 @@ INLINE void add_batch(work *w, const shape *s, const tile *t, int r0, int rows, 
 /* `rows` queries, BATCH at most, whose visible pairs are bits, none for rows behind the last. */
 INLINE void partial_rows(work *w, const shape *s, const tile *t, int r0, int rows, const uint64_t *bits) {
   seen keys[BATCH / ROWS];
-  int before = -1;
+  waiting before = nobody;
   for (int i = 0; i * ROWS < rows; i++) {
     int row = r0 + i * ROWS;
     keys[i] = seen_by(bits + i * ROWS, ROWS);
     fetch_next(t, s, row);
     if (!keys[i].last) continue;
-    bool all = all_see(bits + i * ROWS, min(ROWS, rows - i * ROWS));
     int from = keys[i].first / W, to = (keys[i].last + W - 1) / W;
-    if (before < 0)
-      score_keys(w, s, row, t->k, COMPUTED, from, to, bits + i * ROWS, -1);
-    else if (all)
+    if (before.row < 0)
+      score_keys(w, s, row, t->k, COMPUTED, from, to, bits + i * ROWS, nobody);
+    else if (all_see(bits + i * ROWS, min(ROWS, rows - i * ROWS)))
       score_keys(w, s, row, t->k, COMPUTED, 0, BLOCK / W, NULL, before);
     else
       score_keys(w, s, row, t->k, COMPUTED, from, to, bits + i * ROWS, before);
-    before = row;
+    before = (waiting){row, false, keys[i]};
   }
-  if (before >= 0) weigh_rows(w, before);
+  if (before.row >= 0) weigh_rows(w, before.row, before.keys);
   add_batch(w, s, t, r0, rows, bits, keys);
 }
 
@@ -477,7 +508,7 @@ INLINE void scored_rows(const flyi_forward_cpu *c, work *w, const shape *s, cons
   seen keys[BATCH / ROWS];
   for (int i = 0; i * ROWS < rows; i++) {
     keys[i] = seen_by(bits + i * ROWS, min(ROWS, rows - i * ROWS));
-    score_keys(w, s, r0 + i * ROWS, t->k, WRITTEN, keys[i].first / W, (keys[i].last + W - 1) / W, NULL, -1);
+    score_keys(w, s, r0 + i * ROWS, t->k, WRITTEN, keys[i].first / W, (keys[i].last + W - 1) / W, NULL, nobody);
   }
   c->score(c->score_args, c->b, c->h, c->q0 + r0, key0, rows, whole ? NULL : bits, w->scores);
   if (t->special) drop_hidden(w->scores, bits, rows);
@@ -486,10 +517,10 @@ INLINE void scored_rows(const flyi_forward_cpu *c, work *w, const shape *s, cons
     fetch_next(t, s, row);
     if (!high) continue;
     if (whole)
-      score_keys(w, s, row, t->k, READ, 0, BLOCK / W, NULL, -1);
+      score_keys(w, s, row, t->k, READ, 0, BLOCK / W, NULL, nobody);
     else
-      score_keys(w, s, row, t->k, READ, low / W, (high + W - 1) / W, bits + i * ROWS, -1);
-    weigh_rows(w, row);
+      score_keys(w, s, row, t->k, READ, low / W, (high + W - 1) / W, bits + i * ROWS, nobody);
+    weigh_rows(w, row, keys[i]);
   }
   add_batch(w, s, t, r0, rows, bits, keys);
 }
