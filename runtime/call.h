@@ -118,7 +118,8 @@ typedef struct flyi_schedule {
   /* The workspace, [phase_groups] each: */
   float *k, *v;        /* [key_blocks, ...] */
   int32_t *needed;     /* [key_blocks + 1]: whether some query of the group sees the block */
-  uint8_t *special;    /* [key_blocks]: V holds an infinity or a NaN */
+  uint8_t *state;      /* [key_blocks]: FLYI_UNPACKED and so on */
+  uint8_t *ahead;      /* whether the group's keys are packed before anything else */
   flyi_item *items;    /* [group_heads * query_blocks], the most expensive first */
   int64_t *item_start; /* [phase_groups + 1]; after prepare the counts, then their sums */
   char *scratch;       /* [workers] */
