@@ -122,10 +122,12 @@ static fly_status introduce(const compare_options *options, const tensors *t, pa
             "href=\"https://arxiv.org/abs/2604.00754\">arXiv 2604.00754</a>), gated SA + SWA and MoBA (<a "
             "href=\"https://arxiv.org/abs/2502.13189\">arXiv 2502.13189</a>), all compiled by one generator, so that "
             "differences are those of the mechanisms.");
-  page_text(p,
-            "<b>Inputs:</b> %s. <b>Machine:</b> %s, %d thread%s, target %s; Flymask " FLY_VERSION
-            ", all tensors f32. <b>Permutations:</b> %d, seeds 1 to %d.",
-            t->description, name, threads, threads == 1 ? "" : "s", target, options->seeds, options->seeds);
+  fputs("<p><b>Inputs:</b> ", p->html);
+  html_text(p->html, t->description);
+  fprintf(p->html,
+          ". <b>Machine:</b> %s, %d thread%s, target %s; Flymask " FLY_VERSION
+          ", all tensors f32. <b>Permutations:</b> %d, seeds 1 to %d.</p>\n",
+          name, threads, threads == 1 ? "" : "s", target, options->seeds, options->seeds);
   page_text(
       p, "<b>Which window?</b> \"Effective window w\" of SA has two readings. <i>Keys touched:</i> w / 2 positions on "
          "each side in permuted order are compared, which costs what a sliding window of w costs; but no token "

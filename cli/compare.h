@@ -46,7 +46,7 @@ fly_status compare_going(fly_error *error);
 /* Queries, keys and values in f32, what is computed from them, and gradients. */
 typedef struct tensors {
   fly_tensor q, k, v, out, lse, d_out, d_q, d_k, d_v;
-  char description[256];
+  char description[512]; /* printable ASCII */
 } tensors;
 
 /* From the options' files, at random, or the sample. out and lse are there, gradients are not. */
@@ -166,8 +166,8 @@ typedef struct small_world {
   double directed_path;                  /* with edges from query to key alone */
   double random_clustering, random_path; /* of a random graph with as many nodes and edges */
   double sigma;
+  double sigma_expected; /* against what is expected of such random graphs, in closed form; 0: too few edges for it */
 } small_world;
-
 fly_status small_world_measure(const graph *g, uint64_t seed, small_world *out, fly_error *error);
 /* The graph with all edges both ways and none from a node to itself, each once. */
 fly_status graph_symmetrise(const graph *g, graph *out, fly_error *error);
@@ -206,6 +206,7 @@ void table_free(table *t);
 fly_status table_csv(const table *t, const char *path, fly_error *error);
 json_t *table_json(const table *t); /* an array of objects; NULL: out of memory */
 void table_html(const table *t, FILE *out);
+void html_text(FILE *out, const char *text); /* what HTML takes for its own is escaped */
 
 /* ---- charts (compare_chart.c) ------------------------------------------------------------------------------------ */
 
@@ -229,6 +230,7 @@ typedef struct bar {
 typedef struct heat {
   int n;
   const double *values;
+  const char *unit; /* of the colours */
 } heat;
 
 typedef enum panel_kind { PANEL_LINES_XY, PANEL_BARS, PANEL_HEAT } panel_kind;

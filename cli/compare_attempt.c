@@ -47,7 +47,7 @@ static fly_status count_tiles(attempt *a, const fly_map *map, fly_error *error) 
   int64_t planes = info.batch * info.heads;
   a->tiles_full += info.tiles_full / planes;
   a->tiles_partial += info.tiles_partial / planes;
-  a->tiles_all = (info.tiles_empty + info.tiles_full + info.tiles_partial) / planes;
+  a->tiles_all += (info.tiles_empty + info.tiles_full + info.tiles_partial) / planes;
   fly_status status = fly_map_visible_pairs(map, &pairs, error);
   a->pairs += pairs;
   return status;

@@ -20,7 +20,7 @@ static const struct {
 } styles[STYLES] = {
     [METHOD_FULL] = {"#000000", 7},  [METHOD_SWA] = {"#0072B2", 5},   [METHOD_SA] = {"#D55E00", 9},
     [METHOD_BOTH] = {"#009E73", 13}, [METHOD_MOBA] = {"#CC79A7", 11}, [STYLE_OTHER] = {"#8a8f99", 6},
-    [STYLE_SECOND] = {"#E69F00", 8}, [STYLE_RANDOM] = {"#56B4E9", 4},
+    [STYLE_SECOND] = {"#E69F00", 2}, [STYLE_RANDOM] = {"#56B4E9", 4},
 };
 
 /* ---- the script -------------------------------------------------------------------------------------------------- */
@@ -102,11 +102,11 @@ static void write_heat(const chart_panel *p, int panel, FILE *out) {
   fprintf(
       out,
       "set xrange [-0.5:%d.5]\nset yrange [%d.5:-0.5]\nset size ratio 1\nset cbrange [%.8g:%.8g]\n"
-      "set logscale cb\nunset grid\n"
+      "set logscale cb\nset label 1 '%s' at graph 1.03, graph 1.07\nunset grid\n"
       "set object 1 rectangle from graph 0,0 to graph 1,1 behind fillcolor rgb '#b4b8bf' fillstyle solid noborder\n",
-      p->heat.n - 1, p->heat.n - 1, p->low, p->high);
+      p->heat.n - 1, p->heat.n - 1, p->low, p->high, p->heat.unit);
   fprintf(out, "if (format eq 'svg') { plot $p%d matrix using 1:2:3 with image pixels notitle }\n", panel);
-  fprintf(out, "else { plot $p%d matrix using 1:2:3 with image notitle }\nunset object 1\n", panel);
+  fprintf(out, "else { plot $p%d matrix using 1:2:3 with image notitle }\nunset object 1\nunset label 1\n", panel);
 }
 
 static void write_panel(const chart *c, int i, FILE *out) {

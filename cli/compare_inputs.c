@@ -125,28 +125,37 @@ static fly_status read_files(const char *const *paths, tensors *out, fly_error *
   return status;
 }
 
+/* What the numbers are: "1024 tokens, ... (KIND)"; of a file's name, what is not printable ASCII shows as '?'. */
+static void describe(const char *kind, tensors *t) {
+  const int64_t *q = t->q.shape;
+  snprintf(t->description, sizeof t->description,
+           "%lld tokens, %lld query heads, %lld key/value heads, head dimension %lld, batch %lld (%s)", (long long)q[2],
+           (long long)q[1], (long long)t->k.shape[1], (long long)q[3], (long long)q[0], kind);
+  for (char *at = t->description; *at; at++)
+    if (*at < ' ' || *at > '~') *at = '?';
+}
+
 fly_status inputs_read(const compare_options *options, tensors *out, fly_error *error) {
   static const char *const sample[] = {FLYMASK_SOURCE_SAMPLE "/q.npy", FLYMASK_SOURCE_SAMPLE "/k.npy",
                                        FLYMASK_SOURCE_SAMPLE "/v.npy"};
   const char *const files[] = {options->q, options->k, options->v};
   const int64_t *s = options->shape;
-  const char *kind = "given files";
+  char kind[384];
   fly_status status;
   *out = (tensors){0};
   if (options->random) {
-    kind = "random normal numbers, which real queries and keys are not";
+    snprintf(kind, sizeof kind, "random normal numbers, which real queries and keys are not");
     status = inputs_draw(s[0], s[1], s[2], s[3], s[3], false, out, error);
   } else {
     if (!options->q && access(sample[0], R_OK) != 0)
       return fail(error, FLY_ERROR_ARGUMENT, sample[0],
                   "the sample of the sources is not there: give --q, --k and --v, or --random B,H,N,D");
-    if (!options->q) kind = "the sample of the sources: layer 14 of a real language model reading a real text";
+    if (options->q)
+      snprintf(kind, sizeof kind, "%.120s, %.120s, %.120s", options->q, options->k, options->v);
+    else
+      snprintf(kind, sizeof kind, "the sample of the sources: layer 14 of a real language model reading a real text");
     status = read_files(options->q ? files : sample, out, error);
   }
-  if (status != FLY_OK) return status;
-  const int64_t *q = out->q.shape;
-  snprintf(out->description, sizeof out->description,
-           "%lld tokens, %lld query heads, %lld key/value heads, head dimension %lld, batch %lld (%s)", (long long)q[2],
-           (long long)q[1], (long long)out->k.shape[1], (long long)q[3], (long long)q[0], kind);
-  return FLY_OK;
+  if (status == FLY_OK) describe(kind, out);
+  return status;
 }

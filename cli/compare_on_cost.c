@@ -233,15 +233,17 @@ fly_status section_cost(const compare_options *given, const tensors *t, page *p,
   for (int i = 0; status == FLY_OK && i < options->length_count; i++)
     status = measure_length(options, heads, t, i, f, &rows, error);
   if (status == FLY_OK) {
-    page_text(p,
-              "One layer, one sequence, %lld head%s of dimension %lld, random inputs; the budget is %d keys touched a "
-              "query (SA + SWA share it). Times are the least of calls in turn, since other work on the machine only "
-              "adds (%s). MoBA's include its gate and the grouping of queries, forward; SA's permutation and every "
-              "block map are set-up, once for a layer and step. A visible pair counts 2 (D + DV) flops forward and 6 D "
-              "+ 4 DV backward. Full attention is left out where a call takes more than %.0f GFLOP.",
-              (long long)heads, heads == 1 ? "" : "s", (long long)t->q.shape[3], options->cost_width,
-              options->threads == 1 ? "of one thread, on the processor's clock" : "from call to return",
-              flops_most * 1e-9);
+    page_text(
+        p,
+        "One layer, one sequence, %lld head%s of dimension %lld, random inputs; the budget is %d keys touched a "
+        "query (SA + SWA share it). Times are the least of calls in turn, since other work on the machine only "
+        "adds (%s). MoBA's include its gate and the grouping of queries, forward; SA's permutation and every "
+        "block map are set-up, once for a layer and step. Tiles are those of one head; SA + SWA has those of both its "
+        "parts, and pairs that both see count twice; MoBA's are of the grouped call, in which a query is a row for "
+        "each of its blocks. A visible pair counts 2 (D + DV) flops forward and 6 D + 4 DV backward. Full attention is "
+        "left out where a call takes more than %.0f GFLOP.",
+        (long long)heads, heads == 1 ? "" : "s", (long long)t->q.shape[3], options->cost_width,
+        options->threads == 1 ? "of one thread, on the processor's clock" : "from call to return", flops_most * 1e-9);
     status = draw(options, f, heads, t->q.shape[3], p, error);
   }
   if (status == FLY_OK) {

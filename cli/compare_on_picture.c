@@ -120,7 +120,7 @@ static fly_status add_rows(const scene *s, const char *name, const double *weigh
 
 static chart_panel heat_panel(const char *title, const char *x, const char *y, int n, const double *weights) {
   return (chart_panel){
-      .kind = PANEL_HEAT, .title = title, .x = x, .y = y, .low = 1e-4, .high = 1, .heat = {n, weights}};
+      .kind = PANEL_HEAT, .title = title, .x = x, .y = y, .low = 1e-4, .high = 1, .heat = {n, weights, "weight"}};
 }
 
 /* Weights, rows of the table and a panel for each method, and one more for SA; returns in *count how many panels. */

@@ -25,6 +25,7 @@ typedef struct board {
   figure all[MATCHES][KINDS][LIST_MOST];
   tensors full, far, merged; /* outputs: full attention's; those of SA's keys that SWA does not see; the union's */
   const tensors *t;
+  double first; /* share of full attention's weight that lies on the first token */
 } board;
 
 static const char *kind_name(int kind) {
@@ -173,6 +174,20 @@ static fly_status create_like(const tensors *t, tensors *out, fly_error *error) 
   return status == FLY_OK ? tensor_create(s[0], s[1], s[2], 1, &out->lse, error) : status;
 }
 
+/* The mean over queries and heads of exp(score of the first key - lse of full attention). */
+static double first_share(const tensors *t, const fly_tensor *full_lse) {
+  const int64_t *s = t->q.shape, dim = s[3], share = s[1] / t->k.shape[1];
+  const float *q = t->q.data, *k = t->k.data, *lse = full_lse->data;
+  double sum = 0;
+  for (int64_t row = 0; row < s[0] * s[1] * s[2]; row++) {
+    int64_t head = row / s[2];
+    double score = 0;
+    for (int64_t d = 0; d < dim; d++) score += (double)q[row * dim + d] * (double)k[head / share * s[2] * dim + d];
+    sum += exp(score / sqrt((double)dim) - (double)lse[row]);
+  }
+  return sum / (double)(s[0] * s[1] * s[2]);
+}
+
 static fly_status measure(const compare_options *options, const tensors *t, board *b, fly_error *error) {
   method full = {.kind = METHOD_FULL};
   attempt a;
@@ -190,6 +205,7 @@ static fly_status measure(const compare_options *options, const tensors *t, boar
   int64_t rows = t->out.shape[0] * t->out.shape[1] * t->out.shape[2];
   memcpy(b->full.out.data, t->out.data, (size_t)(rows * t->out.shape[3]) * sizeof(float));
   memcpy(b->full.lse.data, t->lse.data, (size_t)rows * sizeof(float));
+  b->first = first_share(t, &b->full.lse);
   for (int match = 0; match < MATCHES; match++)
     for (int kind = METHOD_SWA; kind < METHODS; kind++)
       for (int at = 0; status == FLY_OK && options->methods[kind] && at < options->width_count; at++)
@@ -282,7 +298,7 @@ static fly_status draw(const compare_options *options, const board *b, page *p, 
   static const char *const labels[MEASURES] = {"relative L2", "mean cosine", "share of the weight"};
   chart_panel panels[MEASURES * MATCHES];
   line_data *data = calloc(MEASURES * MATCHES, sizeof *data);
-  char caption[320], names[MEASURES * MATCHES][80];
+  char caption[400], names[MEASURES * MATCHES][80];
   if (!data) return fail_memory(error);
   for (int match = 0; match < MATCHES; match++)
     for (int what = 0; what < MEASURES; what++) {
@@ -303,7 +319,7 @@ static fly_status draw(const compare_options *options, const board *b, page *p, 
       caption, sizeof caption,
       "Distance to full causal attention by budget, mean over %d permutations, bands from the least to the most. Upper "
       "row: budgets matched by keys touched; lower row: by keys visible. Left: less is better; middle and right: "
-      "more is better",
+      "more is better. SA + SWA keeps the same mass gated and by one softmax",
       options->seeds);
   chart c = {.name = "quality",
              .caption = caption,
@@ -344,21 +360,39 @@ static void tell(const compare_options *options, const board *b, int match, page
   fputs(".</p>\n", p->html);
 }
 
+static void introduce(const board *b, page *p) {
+  page_text(
+      p,
+      "Each mechanism takes full attention's place over the inputs above, with nothing trained for it: this measures "
+      "what a layer loses at once, not what a model learns to do without. <i>Relative L2</i>: norm of the difference "
+      "of the outputs over the norm of full attention's. <i>Cosine</i>: mean over tokens and heads. <i>Mass "
+      "kept</i>: the share of full attention's weights that lies on visible keys. SA + SWA is gated with 1/2 and "
+      "1/2, as gates are before they learn; \"one softmax\" is the attention over the union of the keys, the two "
+      "merged by their log-sum-exp.");
+  page_text(
+      p,
+      "Of full attention's weights, %.0f %% lies on the first token here. Models often rest much of it there, on a "
+      "value that is small, so as to attend to little. A mechanism whose queries do not see that token spreads the "
+      "weight over others, and its error may exceed 1, which is that of an output of zeros: read the errors with this "
+      "in mind. MoBA can choose the first block; windows lose it.",
+      100 * b->first);
+}
+
 fly_status section_quality(const compare_options *options, const tensors *t, page *p, fly_error *error) {
+  bool any = false;
+  for (int kind = METHOD_SWA; kind < METHODS; kind++) any = any || options->methods[kind];
+  if (!any) {
+    page_text(p, "No method was chosen that could be held against full attention.");
+    return FLY_OK;
+  }
   board *b = calloc(1, sizeof *b);
   fly_status status = b ? measure(options, t, b, error) : fail_memory(error);
   if (status == FLY_OK) {
-    page_text(
-        p,
-        "Inputs: %s. Each mechanism takes full attention's place with nothing trained for it: this measures what a "
-        "layer loses at once, not what a model learns to do without. <i>Relative L2</i>: norm of the difference of "
-        "the outputs over the norm of full attention's. <i>Cosine</i>: mean over tokens and heads. <i>Mass "
-        "kept</i>: the share of full attention's weights that lies on visible keys. SA + SWA is gated with 1/2 and "
-        "1/2, as gates are before they learn; \"one softmax\" is the attention over the union of the keys, the two "
-        "merged by their log-sum-exp.",
-        t->description);
+    introduce(b, p);
     status = draw(options, b, p, error);
   }
+  if (status == FLY_OK && json_object_set_new(p->section, "weight_on_first_token", json_real(b->first)) != 0)
+    status = fail_memory(error);
   for (int match = 0; status == FLY_OK && match < MATCHES; match++) {
     tell(options, b, match, p);
     status = add_table(options, b, match, p, error);

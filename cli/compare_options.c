@@ -27,7 +27,8 @@ static const struct argp_option options[] = {
     {"seeds", KEY_SEEDS, "N", 0, "Permutations drawn where something depends on one (default 5)", 12},
     {"threads", KEY_THREADS, "N", 0,
      "Threads at most (default: as many as OpenMP would use; for cost: one, timed by the processor's clock)", 13},
-    {"target", KEY_TARGET, "T", 0, "x86-64, x86-64-v3, x86-64-v4 or x86-64-v4-bf16 (default: the best that this machine runs)", 14},
+    {"target", KEY_TARGET, "T", 0,
+     "x86-64, x86-64-v3, x86-64-v4 or x86-64-v4-bf16 (default: the best that this machine runs)", 14},
     {0}};
 
 static const char doc[] =
@@ -37,7 +38,7 @@ static const char doc[] =
     "Without --q, --k and --v, or --random, the sample of the sources is the input. Writes report.html, one file "
     "to read; report.json; and for each table a .csv, for each chart a .svg, a .png and the gnuplot script that "
     "draws them. The directory is filled when all is done, so that an interrupted run leaves it as it was. The "
-    "default run takes two to three minutes.\n"
+    "default run takes one to two minutes.\n"
     "\n"
     "Examples:\n"
     "  flymask compare -o report\n"
@@ -190,6 +191,10 @@ void compare_options_parse(int argc, char **argv, compare_options *out) {
     exit(EXIT_FAILURE);
   }
   if (!out->out || !*out->out) usage_error(argv[0], "-o DIR is missing");
+  const char *const *runs = fly_cpu_targets();
+  while (out->target && *runs && strcmp(*runs, out->target) != 0) runs++;
+  if (out->target && !*runs)
+    usage_error(argv[0], "--target T is none of x86-64, x86-64-v3, ... that this machine runs (--help)");
   int files = (out->q != NULL) + (out->k != NULL) + (out->v != NULL);
   if (files != 0 && files != 3) usage_error(argv[0], "--q F, --k F and --v F go together");
   if (files && out->random) usage_error(argv[0], "--random and files exclude each other");

@@ -1,6 +1,7 @@
 /* compare_small_world.c: is a graph a small world? From a mask's graph to its clustering, its mean path length, and
  * sigma, which sets both against a random graph with as many edges (Watts and Strogatz 1998; Humphries and Gurney
  * 2008). */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,6 +131,16 @@ fly_status graph_path(const graph *g, double *out, fly_error *error) {
   return status;
 }
 
+/* Of random graphs with n nodes of mean degree k: the share of pairs that are linked is k / (n - 1), of neighbours'
+ * pairs too, and paths have (ln n - gamma) / ln k + 1/2 hops (Fronczak, Fronczak and Holyst, Average path length in random
+ * networks, Physical Review E 70, 2004), gamma being Euler's constant. */
+static double sigma_expected(const small_world *w, double n) {
+  static const double gamma = 0.57721566490153286;
+  if (w->degree <= 1 || n <= 2 || w->path <= 0) return 0;
+  double path = (log(n) - gamma) / log(w->degree) + 0.5;
+  return w->clustering / (w->degree / (n - 1)) / (w->path / path);
+}
+
 fly_status small_world_measure(const graph *g, uint64_t seed, small_world *out, fly_error *error) {
   graph both = {0}, random = {0};
   *out = (small_world){0};
@@ -145,6 +156,7 @@ fly_status small_world_measure(const graph *g, uint64_t seed, small_world *out, 
     double c = out->random_clustering > 0 ? out->clustering / out->random_clustering : 0;
     double l = out->random_path > 0 ? out->path / out->random_path : 0;
     out->sigma = l > 0 ? c / l : 0;
+    out->sigma_expected = sigma_expected(out, (double)g->n);
   }
   graph_free(&both);
   graph_free(&random);

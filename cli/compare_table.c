@@ -99,7 +99,7 @@ json_t *table_json(const table *t) {
 
 /* ---- HTML -------------------------------------------------------------------------------------------------------- */
 
-static void html_text(FILE *out, const char *text) {
+void html_text(FILE *out, const char *text) {
   for (; *text; text++) {
     const char *entity = *text == '<' ? "&lt;" : *text == '>' ? "&gt;" : *text == '&' ? "&amp;" : NULL;
     if (entity)

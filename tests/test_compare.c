@@ -140,6 +140,24 @@ START_TEST(sections_and_methods_can_be_chosen) {
 }
 END_TEST
 
+/* A report on full attention alone has no pictures to draw of others. */
+START_TEST(sections_without_a_method_to_compare_say_so) {
+  command_result r = command_run(directory, "compare --random 1,1,64,8 --sections small-world,quality,coverage "
+                                            "--coverage 64,8 --methods full -o report");
+  expect_ok(&r);
+  char *html = read_in("report/report.html");
+  ck_assert_ptr_nonnull(strstr(html, "None of the methods here"));
+  ck_assert_ptr_nonnull(strstr(html, "No method was chosen that could be held against full attention"));
+  free(html);
+  json_t *report = report_of("report"), *depths = json_object_get(json_object_get(report, "coverage"), "depth");
+  ck_assert_uint_eq(json_array_size(depths), 1);
+  ck_assert_str_eq(json_string_value(json_object_get(json_array_get(depths, 0), "depth_complete")), "1");
+  json_decref(report);
+  ck_assert(exists("report/coverage.png"));
+  ck_assert(!exists("report/quality.png"));
+}
+END_TEST
+
 START_TEST(a_report_goes_into_a_directory_that_holds_other_things) {
   char path[512];
   snprintf(path, sizeof path, "%s/there", directory);
@@ -202,7 +220,7 @@ static void write_scene(scene *s) {
   float *all[] = {&s->q[0][0][0], &s->k[0][0][0], &s->v[0][0][0]};
   for (int t = 0; t < 3; t++) {
     for (int i = 0; i < (t ? KV_HEADS : HEADS) * N * D; i++) all[t][i] = (float)(1.5 * test_normal(&random));
-    snprintf(path, sizeof path, "%s/%c.npy", directory, "qkv"[t]);
+    snprintf(path, sizeof path, "%s/%s.npy", directory, (const char *[]){"q", "k", "v&<"}[t]);
     ck_fly_ok(npy_write(path, FLY_F32, 4, t ? k : q, all[t], &error), error);
   }
   ck_fly_ok(fly_permutation(N, SEED, 0, 0, 0, rows, &error), error);
@@ -263,6 +281,18 @@ static expected expect(scene *s, window a, window b) {
   return e;
 }
 
+/* The mean weight of full attention on token 0. */
+static double first_share(const scene *s) {
+  double share = 0, ignored[D];
+  for (int h = 0; h < HEADS; h++)
+    for (int q = 0; q < N; q++) {
+      double score = 0;
+      for (int d = 0; d < D; d++) score += (double)s->q[h][q][d] * s->k[h / 2][0][d];
+      share += exp(score / sqrt(D)) / attend(s, (window){N, -1}, h, q, ignored) / (HEADS * N);
+    }
+  return share;
+}
+
 static void expect_row(json_t *rows, const char *method, expected e) {
   for (size_t i = 0; i < json_array_size(rows); i++) {
     json_t *row = json_array_get(rows, i);
@@ -281,11 +311,15 @@ START_TEST(quality_is_that_of_a_double_precision_reference) {
   ck_assert_ptr_nonnull(s);
   write_scene(s);
   command_result r = command_run(directory,
-                                 "compare --q q.npy --k k.npy --v v.npy --sections quality --widths %d --seeds 1 "
+                                 "compare --q q.npy --k k.npy --v 'v&<.npy' --sections quality --widths %d --seeds 1 "
                                  "-o report",
                                  BUDGET);
   expect_ok(&r);
+  char *html = read_in("report/report.html");
+  ck_assert_ptr_nonnull(strstr(html, "(q.npy, k.npy, v&amp;&lt;.npy)"));
+  free(html);
   json_t *report = report_of("report"), *quality = json_object_get(report, "quality");
+  ck_assert_double_eq_tol(json_real_value(json_object_get(quality, "weight_on_first_token")), first_share(s), 2e-6);
   json_t *touched = json_object_get(quality, "quality_by_touched"),
          *visible = json_object_get(quality, "quality_by_visible");
   window swa = {BUDGET, -1}, sa = {0, BUDGET / 2}, wide = {0, BUDGET}, half = {BUDGET / 2, -1},
@@ -338,6 +372,7 @@ START_TEST(wrong_usage_says_what_to_do) {
                {"-o r --lengths 8192,-1", "--lengths wants integers of 64 to"},
                {"-o r --coverage 2048", "--coverage wants N,W"},
                {"-o r --seeds 0", "--seeds wants integers of 1 to 100"},
+               {"-o r --sections small-world --target sm_80", "--target T is none of x86-64"},
                {"-o r more", "unexpected argument 'more'"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     command_result r = command_run(directory, "compare %s", cases[i].arguments);
@@ -390,8 +425,8 @@ START_TEST(inputs_that_are_not_finite_are_refused) {
     for (int j = 0; j < 8; j++) numbers[j] = cases[i].value;
     snprintf(path, sizeof path, "%s/k.npy", directory);
     ck_fly_ok(npy_write(path, FLY_F32, 4, (int64_t[]){1, 1, 32, 8}, numbers, &error), error);
-    command_result r = command_run(
-        directory, "compare --sections quality --widths 8 --q q.npy --k k.npy --v q.npy -o report");
+    command_result r = command_run(directory,
+                                   "compare --sections quality --widths 8 --q q.npy --k k.npy --v q.npy -o report");
     ck_assert_int_eq(r.code, 1);
     ck_assert_msg(strstr(r.err, cases[i].says) != NULL, "%s", r.err);
     command_free(&r);
@@ -447,6 +482,7 @@ static Suite *make(void) {
   tcase_add_checked_fixture(tcase, make_directory, command_remove_directory);
   tcase_add_test(tcase, all_sections_come_with_tables_and_pictures);
   tcase_add_test(tcase, sections_and_methods_can_be_chosen);
+  tcase_add_test(tcase, sections_without_a_method_to_compare_say_so);
   tcase_add_test(tcase, a_report_goes_into_a_directory_that_holds_other_things);
   tcase_add_test(tcase, weights_of_every_query_sum_to_1);
   tcase_add_test(tcase, quality_is_that_of_a_double_precision_reference);

@@ -58,6 +58,9 @@ START_TEST(the_default_report_holds_what_others_found) {
   ck_assert_double_eq_tol(value_of("small-world", "small_world", "graph", "SA + SWA", NULL, 0, "clustering"), .420,
                           .01);
   ck_assert_double_eq_tol(value_of("small-world", "small_world", "graph", "SA + SWA", NULL, 0, "path"), 2.09, .01);
+  ck_assert_double_eq_tol(value_of("small-world", "small_world", "graph", "SWA", NULL, 0, "sigma_expected"), 2.43, .02);
+  ck_assert_double_eq_tol(value_of("small-world", "small_world", "graph", "SA + SWA", NULL, 0, "sigma_expected"), 9.17,
+                          .05);
   double full = value_of("cost", "cost", "method", "full causal", "tokens", 32768, "forward_ms");
   double sa = value_of("cost", "cost", "method", "SA", "tokens", 32768, "forward_ms");
   ck_assert_double_gt(full, 10 * sa); /* 128 times the pairs */
