@@ -18,6 +18,15 @@ static fly_status check_desc(const fly_kernel_desc *d, fly_error *error) {
   return FLY_OK;
 }
 
+/* The level that `target` names, which may be of another architecture if the mask or modifier is compiled for that. */
+static fly_status find_isa(const fly_mask *mask, const char *target, const char *what, flyi_isa *out,
+                           fly_error *error) {
+  fly_status status = flyi_isa_parse_any(target, out, error);
+  if (status || flyi_isa_is_here(*out) != mask->elsewhere) return status;
+  return flyi_fail(error, FLY_ERROR_ARGUMENT, "a kernel for %s, and its %s is compiled for %s: set the target in "
+                   "fly_compile_options too", flyi_isa_name(*out), what, mask->image.target);
+}
+
 fly_status fly_kernel_create(fly_mask *mask, const fly_kernel_desc *desc, fly_kernel **out, fly_error *error) {
   fly_kernel_desc d;
   flyi_isa isa;
@@ -38,7 +47,9 @@ fly_status fly_kernel_create(fly_mask *mask, const fly_kernel_desc *desc, fly_ke
                      d.head_dim, d.value_dim);
   if (cuda && d.score)
     return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "desc.score: kernels for GPUs take no score modifier yet");
-  if ((status = flyi_isa_parse(d.target && !cuda ? d.target : mask->image.target, &isa, error))) return status;
+  if ((status = find_isa(mask, d.target && !cuda ? d.target : mask->image.target, "mask", &isa, error))) return status;
+  if (d.score && (status = find_isa(flyi_of_score(d.score), flyi_isa_name(isa), "score modifier", &isa, error)))
+    return status;
   fly_kernel *kernel = flyi_alloc(1, sizeof *kernel);
   if (!kernel) return flyi_no_memory(error);
   if (cuda) strcpy(kernel->cuda_target, d.target);
