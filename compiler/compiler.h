@@ -182,6 +182,8 @@ fly_status flyi_nvptx(flyi_symbolic mask, flyi_symbolic score, const flyi_cuda_p
 
 /* ---- emit (emit.c) ---------------------------------------------------------------------------------------------------- */
 
+const char *flyi_triple(flyi_isa isa);
+const char *flyi_processor(flyi_isa isa); /* LLVM's name of it */
 LLVMTargetMachineRef flyi_target_machine(flyi_isa isa, fly_error *error); /* NULL: failed */
 /* An object file or, with `assembly`, its text. */
 fly_status flyi_emit(LLVMModuleRef module, LLVMTargetMachineRef machine, bool assembly, flyi_bytes *out, fly_error *error);

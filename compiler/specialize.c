@@ -55,8 +55,8 @@ static void retarget(LLVMModuleRef module, flyi_isa isa) {
     if (LLVMIsDeclaration(f)) continue;
     for (size_t i = 0; i < sizeof dropped / sizeof *dropped; i++) remove_attribute(f, dropped[i]);
     for (size_t i = 0; i < sizeof cleared / sizeof *cleared; i++) set_text(f, cleared[i], NULL);
-    set_text(f, "target-cpu", flyi_isa_name(flyi_isa_vectors(isa)));
-    set_text(f, "prefer-vector-width", isa >= FLYI_X86_64_V4 ? "512" : NULL);
+    set_text(f, "target-cpu", flyi_processor(isa));
+    set_text(f, "prefer-vector-width", flyi_isa_vectors(isa) == FLYI_X86_64_V4 ? "512" : NULL);
     set_enum(f, "nounwind");
     bool entry = is_entry(LLVMGetValueName2(f, &(size_t){0}));
     LLVMSetLinkage(f, entry ? LLVMExternalLinkage : LLVMInternalLinkage);
@@ -148,6 +148,7 @@ fly_status flyi_specialize(LLVMModuleRef module, const flyi_declarations *declar
   if ((status = flyi_passes(module, "function(instsimplify)", NULL, error))) goto done; /* divisors that were baked */
   flyi_quotients(module);
   retarget(module, isa);
+  LLVMSetTarget(module, flyi_triple(isa)); /* masks and templates come as x86-64's: both are 64-bit, little-endian */
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(machine);
   LLVMSetModuleDataLayout(module, layout);
   LLVMDisposeTargetData(layout);

@@ -140,7 +140,11 @@ static void pause_a_while(int spins) {
   if (spins >= SPINS)
     sched_yield();
   else
+#if defined __aarch64__
+    __asm__ volatile("yield");
+#else
     __builtin_ia32_pause();
+#endif
 }
 
 void flyi_queries_open(const flyi_backward *b, flyi_queries *x, int tile, flyi_fetch *fetch) {

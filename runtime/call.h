@@ -4,13 +4,9 @@
 
 #include "runtime.h"
 
-/* ---- the builds of templates/attn_fwd_cpu.c (cpu.c) -------------------------------------------------------------- */
+/* ---- the builds of templates/attn_fwd_cpu.c and attn_split_cpu.c (cpu.c) ----------------------------------------- */
 
-extern const flyi_forward_code flyi_forward_x86_64, flyi_forward_x86_64_v3, flyi_forward_x86_64_v4,
-    flyi_forward_x86_64_v4_bf16;
 const flyi_forward_code *flyi_forward_code_of(flyi_isa isa, fly_type type);
-
-extern const flyi_split_code flyi_split_x86_64, flyi_split_x86_64_v3, flyi_split_x86_64_v4, flyi_split_x86_64_v4_bf16;
 const flyi_split_code *flyi_split_code_of(flyi_isa isa, fly_type type);
 
 /* ---- a checked call (check_call.c, check_tensors.c) -------------------------------------------------------------- */
@@ -163,8 +159,6 @@ void flyi_split_run(flyi_split *s, void *workspace);
 
 /* ---- backward (backward.h), the builds of templates/attn_bwd_cpu.c (cpu.c) --------------------------------------- */
 
-extern const flyi_backward_code flyi_backward_x86_64, flyi_backward_x86_64_v3, flyi_backward_x86_64_v4,
-    flyi_backward_x86_64_v4_bf16;
 const flyi_backward_code *flyi_backward_code_of(flyi_isa isa, fly_type type);
 
 #endif

@@ -9,11 +9,11 @@
 
 enum { CHUNK_ROWS = 128 };
 
-extern const flyi_gate_code flyi_gate_x86_64, flyi_gate_x86_64_v3, flyi_gate_x86_64_v4;
+extern const flyi_gate_code FLYI_BUILDS(flyi_gate_);
 
 const flyi_gate_code *flyi_gate_code_of(flyi_isa isa) {
-  static const flyi_gate_code *const all[] = {&flyi_gate_x86_64, &flyi_gate_x86_64_v3, &flyi_gate_x86_64_v4};
-  return all[flyi_isa_vectors(isa)];
+  static const flyi_gate_code *const all[] = {FLYI_BUILDS(&flyi_gate_)};
+  return all[flyi_isa_build(isa)];
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */

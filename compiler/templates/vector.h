@@ -3,7 +3,11 @@
 #ifndef FLYMASK_VECTOR_H
 #define FLYMASK_VECTOR_H
 
+#if defined __aarch64__
+#include <arm_neon.h>
+#else
 #include <immintrin.h>
+#endif
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -14,7 +18,8 @@
 #define SEPARATE static __attribute__((noinline)) /* a function with registers of its own */
 
 /* W: lanes of a vector. A register block is ROWS x COLS vectors of sums: enough of them to hide the latency of an
- * FMA, with registers to spare for its operands. A template may choose another COLS. */
+ * FMA, with registers to spare for its operands: AVX-512 and NEON have 32 registers, the others 16. NEON's four
+ * pipes of latency 4 want all 16 sums. A template may choose another COLS. */
 #if defined __AVX512F__
 #define W 16
 #elif defined __AVX2__
@@ -24,7 +29,11 @@
 #endif
 #define ROWS 4
 #ifndef COLS
-#define COLS (W == 16 ? 4 : 2)
+#if defined __AVX512F__ || defined __aarch64__
+#define COLS 4
+#else
+#define COLS 2
+#endif
 #endif
 
 typedef float vf __attribute__((ext_vector_type(W)));
@@ -52,6 +61,9 @@ INLINE unsigned lanes(vi condition) {
   return __builtin_bit_cast(uint16_t, __builtin_convertvector(condition, vb));
 #elif W == 8
   return (unsigned)_mm256_movemask_ps((__m256)condition);
+#elif defined __aarch64__
+  const vi bit = {1, 2, 4, 8};
+  return (unsigned)vaddvq_s32((int32x4_t)(condition & bit));
 #else
   return (unsigned)_mm_movemask_ps((__m128)condition);
 #endif
@@ -129,7 +141,11 @@ INLINE vf exp2_of(vf x) {
   vf t = (vf)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   vf f = x - t;
 #else
+#if defined __aarch64__
+  x = (vf)vmaxq_f32((float32x4_t)x, vdupq_n_f32(-127.f)); /* a NaN stays, as it does in greater() */
+#else
   x = greater((vf)-127.f, x);
+#endif
   vf t = x + 12582912.f; /* 1.5 * 2^23: the nearest integer lands in the low bits */
   vf f = x - (t - 12582912.f);
 #endif
