@@ -137,8 +137,10 @@ static void print_findings(const char *path, const fly_mask_info *info, const fl
     printf("%s:%d:%d: warning: %s [%s]\n", path, f->line, f->column, f->message, fly_finding_name(f->kind));
   }
   if (findings->undecided)
-    printf("%s: note: %d question%s would take too long: each has %g seconds, all together %g (--seconds)\n", path,
-           findings->undecided, findings->undecided == 1 ? "" : "s", seconds / 30, seconds);
+    printf(
+        "%s: note: %d question%s not decided: each has %g seconds and 64 (batch, head), all together have %g seconds "
+        "(--seconds)\n",
+        path, findings->undecided, findings->undecided == 1 ? " was" : "s were", seconds / 30, seconds);
 }
 
 /* The last resort, for a source that keeps even one block of pairs busy: nothing else could interrupt it. */

@@ -37,7 +37,7 @@ START_TEST(a_mask_that_is_too_slow_for_its_rows_is_undecided_in_time) {
   ck_fly_ok(check(source, false, 8192, 1, &f), error);
   ck_assert_int_eq(f.count, 0);
   ck_assert_int_ge(f.undecided, 1);
-  ck_assert_msg(seconds_since(&start) < 20, "%g s", seconds_since(&start));
+  ck_assert_msg(seconds_since(&start) < 60, "%g s", seconds_since(&start));
   fly_findings_free(&f);
   ck_fly_ok(check(source, false, 64, 600, &f), error); /* where there is time, it is found */
   ck_assert(f.count == 2 && f.finding[0].kind == FLY_FINDING_BLIND_ROWS && f.finding[0].high == 63);
@@ -83,7 +83,7 @@ START_TEST(a_modifier_that_is_too_slow_is_undecided_in_time) {
   ck_fly_ok(check(source, true, 8192, 1, &f), error);
   ck_assert_int_eq(f.count, 0);
   ck_assert_int_ge(f.undecided, 1);
-  ck_assert_msg(seconds_since(&start) < 20, "%g s", seconds_since(&start));
+  ck_assert_msg(seconds_since(&start) < 60, "%g s", seconds_since(&start));
   fly_findings_free(&f);
 }
 END_TEST
@@ -105,9 +105,9 @@ START_TEST(the_command_ends_where_even_one_block_does_not) {
   fclose(file);
   struct timespec start;
   clock_gettime(CLOCK_MONOTONIC, &start);
-  command_result r = command_run(FLYMASK_SOURCE, "check %s --lengths 64 --seconds 0.5", path);
+  command_result r = command_run(FLYMASK_SOURCE, "check %s --lengths 64 --seconds 5", path);
   ck_assert_msg(r.code == 1 && strstr(r.err, "the source takes too long"), "%d: %s%s", r.code, r.out, r.err);
-  ck_assert_msg(seconds_since(&start) < 30, "%g s", seconds_since(&start));
+  ck_assert_msg(seconds_since(&start) < 90, "%g s", seconds_since(&start));
   command_free(&r);
   command_remove_directory();
 }
@@ -124,7 +124,7 @@ START_TEST(the_command_says_what_was_not_decided) {
         file);
   fclose(file);
   command_result r = command_run(FLYMASK_SOURCE, "check %s --lengths 8192 --seconds 1", path);
-  ck_assert_msg(r.code == 0 && strstr(r.out, "would take too long"), "%d: %s%s", r.code, r.out, r.err);
+  ck_assert_msg(r.code == 0 && strstr(r.out, "not decided: each has 0.0333333 seconds"), "%d: %s%s", r.code, r.out, r.err);
   command_free(&r);
   r = command_run(FLYMASK_SOURCE, "check %s --lengths 8192 --seconds 0", path);
   ck_assert_msg(r.code == 2 && strstr(r.err, "--seconds wants a number above 0"), "%d: %s", r.code, r.err);
