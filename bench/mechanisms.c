@@ -3,7 +3,7 @@
  * so that all meet the same machine; with one thread they are the processor's, which other work on the machine disturbs
  * less.
  *
- * Usage: bench_mechanisms [permutation|sa|gated|moba|linear]... [n=TOKENS] [heads=H] [kv_heads=H] [dim=D] [block=B]
+ * Usage: bench_mechanisms [permutation|sa|passes|gated|moba|linear]... [n=TOKENS] [heads=H] [kv_heads=H] [dim=D] [block=B]
  * [top=K]
  *        [threads=N]   (default: all) */
 #include <flymask/flymask.h>
@@ -162,6 +162,54 @@ static void bench_sa(void) {
   printf("  SA / window %.3f, causal by token / window %.3f\n", b[1].median / b[0].median, b[2].median / b[0].median);
 }
 
+/* SA in three passes over memory: rows gathered into tensors of their own, windowed attention there, rows scattered.
+ * The backward pass finds q, k, v, out and lse gathered, as the forward pass left them. */
+typedef struct passes {
+  fly_attention token, place; /* tensors in the order of tokens; gathered ones */
+  const int32_t *rows;
+} passes;
+
+static void move_rows(const fly_tensor *from, const fly_tensor *to, const int32_t *rows, bool back) {
+  int64_t width = from->shape[3];
+  for (int64_t h = 0; h < from->shape[1]; h++)
+    for (int64_t i = 0; i < n; i++) {
+      int64_t there = h * n + rows[i], here = h * n + i;
+      memcpy((float *)to->data + (back ? there : here) * width, (float *)from->data + (back ? here : there) * width,
+             (size_t)width * sizeof(float));
+    }
+}
+
+static void passes_forward(void *context) {
+  passes *p = context;
+  move_rows(&p->token.q, &p->place.q, p->rows, false);
+  move_rows(&p->token.k, &p->place.k, p->rows, false);
+  move_rows(&p->token.v, &p->place.v, p->rows, false);
+  check(fly_attention_forward(&p->place, &error));
+  move_rows(&p->place.out, &p->token.out, p->rows, true);
+}
+
+static void passes_backward(void *context) {
+  passes *p = context;
+  move_rows(&p->token.d_out, &p->place.d_out, p->rows, false);
+  check(fly_attention_backward(&p->place, &error));
+  move_rows(&p->place.d_q, &p->token.d_q, p->rows, true);
+  move_rows(&p->place.d_k, &p->token.d_k, p->rows, true);
+  move_rows(&p->place.d_v, &p->token.d_v, p->rows, true);
+}
+
+static void bench_passes(void) {
+  fly_attention base = base_call(), gathered = base_call(), sa = sa_call(&base, 128, 128, FLY_SA_NOT_CAUSAL);
+  passes p = {base, window_call(&gathered, 128, 128), sa.geometry.q_rows.rows};
+  contender f[] = {{.name = "SA 128 + 128, one call, forward", .run = forward, .context = &sa},
+                   {.name = "SA in three passes, forward", .run = passes_forward, .context = &p}};
+  race(f, 2);
+  printf("  three passes / one call %.3f\n", f[1].median / f[0].median);
+  contender b[] = {{.name = "SA 128 + 128, one call, backward", .run = backward, .context = &sa},
+                   {.name = "SA in three passes, backward", .run = passes_backward, .context = &p}};
+  race(b, 2);
+  printf("  three passes / one call %.3f\n", b[1].median / b[0].median);
+}
+
 static void gated_forward(void *context) { check(fly_gated_forward(context, &error)); }
 static void gated_backward(void *context) { check(fly_gated_backward(context, &error)); }
 
@@ -308,6 +356,7 @@ static const struct {
   void (*run)(void);
 } benches[] = {{"permutation", bench_permutation},
                {"sa", bench_sa},
+               {"passes", bench_passes},
                {"gated", bench_gated},
                {"moba", bench_moba},
                {"linear", bench_linear}};

@@ -250,22 +250,27 @@ fly_status section_coverage(const compare_options *options, const tensors *like,
                                          {"depth_99", "layers to a mean of 99 %", NULL, 't', 0},
                                          {"depth_complete", "layers to complete", "every token, every seed", 't', 0},
                                          {"depth_theory", "theory", NULL, 't', 0}};
+  char caption[200];
   table layers = {.name = "coverage",
                   .caption = "Coverage by layer",
                   .columns = layer_columns,
                   .column_count = sizeof layer_columns / sizeof *layer_columns};
   table depths = {.name = "depth",
-                  .caption = "Cost and depth by mechanism",
+                  .caption = caption,
                   .columns = depth_columns,
                   .column_count = sizeof depth_columns / sizeof *depth_columns};
   variant variants[VARIANTS];
+  int64_t heads = like->q.shape[1] < 2 ? 1 : 2;
+  snprintf(caption, sizeof caption,
+           "Cost and depth by mechanism: forward time of one layer, %lld head%s of dimension %lld, random inputs; keys "
+           "that both parts of SA + SWA see count twice",
+           (long long)heads, heads == 1 ? "" : "s", (long long)like->q.shape[3]);
   int count = make_variants(options, variants);
   outcome *all = calloc(VARIANTS, sizeof *all);
   tensors t = {0};
   fly_status status = all ? FLY_OK : fail_memory(error);
   if (status == FLY_OK)
-    status = inputs_draw(1, like->q.shape[1] < 2 ? 1 : 2, options->coverage_length, like->q.shape[3], like->v.shape[3],
-                         false, &t, error);
+    status = inputs_draw(1, heads, options->coverage_length, like->q.shape[3], like->v.shape[3], false, &t, error);
   for (int i = 0; status == FLY_OK && i < count; i++) {
     status = measure(options, &variants[i], &all[i], error);
     if (status == FLY_OK) status = add_layers(&variants[i], &all[i], &layers, error);

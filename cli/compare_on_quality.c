@@ -374,7 +374,7 @@ static void introduce(const board *b, page *p) {
       "Of full attention's weights, %.0f %% lies on the first token here. Models often rest much of it there, on a "
       "value that is small, so as to attend to little. A mechanism whose queries do not see that token spreads the "
       "weight over others, and its error may exceed 1, which is that of an output of zeros: read the errors with this "
-      "in mind. MoBA can choose the first block; windows lose it.",
+      "in mind.",
       100 * b->first);
 }
 

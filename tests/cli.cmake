@@ -32,7 +32,13 @@ foreach(name causal document sliding_window stochastic)
   list(APPEND STARTUP_MASKS ${PROJECT_SOURCE_DIR}/masks/${name}.c)
 endforeach()
 add_test(NAME example.startup COMMAND example_startup ${STARTUP_MASKS})
-set_tests_properties(example.first example.startup PROPERTIES LABELS quick TIMEOUT 60
+add_test(NAME example.selections COMMAND example_selections ${PROJECT_SOURCE_DIR}/masks/selected_tiles.c)
+add_test(NAME example.sorted COMMAND example_sorted)
+set_tests_properties(example.first example.startup example.selections example.sorted PROPERTIES LABELS quick TIMEOUT 60
   ENVIRONMENT "XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/test-cache")
 set_tests_properties(example.first PROPERTIES PASS_REGULAR_EXPRESSION "1.00 0.00 0.00 0.00 0.00 0.00")
+set_tests_properties(example.selections PROPERTIES PASS_REGULAR_EXPRESSION
+  "Quest[^\n]*as it should be\nNSA[^\n]*as it should be\nXAttention[^\n]*as it should be\nDSA[^\n]*as it should be")
+set_tests_properties(example.sorted PROPERTIES PASS_REGULAR_EXPRESSION
+  "Focus[^\n]*as it should be\nSMat[^\n]*as it should be")
 set_tests_properties(example.startup PROPERTIES PASS_REGULAR_EXPRESSION "second start: 4 masks.*stochastic.c +[0-9.]+ ms .cache.")

@@ -1,6 +1,6 @@
 /* Other mechanisms as row maps and masks, as docs/mechanisms.md has them: Focus sorted by group and merged with its
- * window, SMat sorted by profile and type. Each equals its plain mask, and its sorted map has far fewer tiles. Sliding
- * windows on real inputs. */
+ * window, SMat sorted by profile and type. Each equals its plain mask, and its sorted map has far fewer tiles. Gated SA +
+ * SWA over packed documents. Sliding windows on real inputs. */
 #include "sa/scene.h"
 
 enum { N = 700, GROUPS = 10, TYPES = 4, WINDOW = 24 };
@@ -119,6 +119,14 @@ START_TEST(focus_is_a_window_and_a_block_diagonal_merged) {
   fly_merge_call merge = {FLY_INIT(fly_merge_call), .partials = partials, .count = 2, .out = base.out, .lse = base.lse};
   ck_fly_ok(fly_merge(&merge, &error), error);
   check_by_token(&base, sees_focus, "merged");
+  fly_attention parts[] = {near,
+                           far}; /* backward by what was merged; the second one's gradients join the first one's */
+  for (int i = 0; i < 2; i++) {
+    parts[i].out = base.out, parts[i].lse = base.lse, parts[i].add_gradients = i > 0;
+    ck_fly_ok(fly_attention_backward(&parts[i], &error), error);
+  }
+  base.geometry = plain.geometry;
+  oracle_check_backward(&base, sees_focus, NULL, "both parts' gradients");
   ck_assert_int_lt(tiles_of(&near) + tiles_of(&far), tiles_of(&plain));
 
   scene_free(&near.out), scene_free(&near.lse), scene_free(&far.out), scene_free(&far.lse);
@@ -171,6 +179,90 @@ START_TEST(smat_is_a_table_of_blocks_when_sorted) { /* queries by profile, keys 
 }
 END_TEST
 
+/* ---- gated SA + SWA over packed documents ------------------------------------------------------------------------- */
+
+enum { DOCUMENTS = 5, PACKED = 397, OUTPUTS = 10 };
+static const int32_t cu[DOCUMENTS + 1] = {0, 90, 91, 91, 230, PACKED}; /* 90, 1, none, 139, 167 tokens */
+
+typedef struct packed {
+  fly_mask *mask[2];
+  fly_kernel *kernel[2];
+  fly_tensor q, k, v, d_out, logits[2];
+} packed;
+
+/* Of tensors that hold all documents, the rows of some. */
+static fly_tensor rows_of(const fly_tensor *all, int64_t first, int64_t count) {
+  fly_tensor t = *all;
+  t.data = (char *)t.data + first * t.stride[2] * (int64_t)fly_type_size(t.type);
+  t.shape[2] = count;
+  return t;
+}
+
+/* Forward and backward over rows first .. first + count - 1: one document, or those of the lengths. out: the sum, the
+ * parts' outputs and LSEs, the gradients of q, k, v and both gates' logits. */
+static void run_gated(const packed *p, int64_t first, int64_t count, const int32_t *lengths, fly_tensor *out) {
+  fly_error error;
+  fly_sa *sa;
+  fly_bound *bound;
+  fly_gated_part parts[2] = {0};
+  fly_arg window[] = {FLY_INT("left", 20), FLY_INT("right", 0)};
+  fly_sa_desc d = {
+      FLY_INIT(fly_sa_desc), .left = 15, .right = 12, .batch = lengths ? DOCUMENTS : 1, .heads = 2, .length = count,
+      .cu_seqlens = lengths, .seed = 3};
+  fly_tensor some[OUTPUTS];
+  for (int i = 0; i < OUTPUTS; i++) some[i] = rows_of(&out[i], first, count);
+  ck_fly_ok(fly_sa_create(p->mask[0], &d, &sa, &error), error);
+  ck_fly_ok(fly_mask_bind(p->mask[1], window, 2, &bound, &error), error);
+  for (int i = 0; i < 2; i++) {
+    fly_attention *a = &parts[i].attention;
+    *a = (fly_attention){FLY_INIT(fly_attention), .kernel = p->kernel[i], .out = some[1 + i], .lse = some[3 + i],
+                         .bound = bound};
+    if (lengths)
+      a->geometry = (fly_geometry){FLY_INIT(fly_geometry), .batch = DOCUMENTS, .heads = 2, .cu_seqlens_q = lengths,
+                                   .cu_seqlens_kv = lengths};
+    parts[i].gate = (fly_gate){.logits = rows_of(&p->logits[i], first, count), .d_logits = some[8 + i]};
+  }
+  ck_fly_ok(fly_sa_apply(sa, &parts[0].attention, &error), error);
+  fly_gated_call call = {FLY_INIT(fly_gated_call),
+                         .parts = parts,
+                         .count = 2,
+                         .out = some[0],
+                         .d_q = some[5],
+                         .d_k = some[6],
+                         .d_v = some[7],
+                         .q = rows_of(&p->q, first, count),
+                         .k = rows_of(&p->k, first, count),
+                         .v = rows_of(&p->v, first, count),
+                         .d_out = rows_of(&p->d_out, first, count)};
+  ck_fly_ok(fly_gated_forward(&call, &error), error);
+  ck_fly_ok(fly_gated_backward(&call, &error), error);
+  fly_bound_release(&bound);
+  fly_sa_release(&sa);
+}
+
+START_TEST(gated_sums_of_packed_documents_are_those_of_each_alone) { /* bit by bit */
+  packed p = {.mask = {scene_mask("stochastic"), scene_mask("sliding_window")}};
+  fly_tensor together[OUTPUTS], alone[OUTPUTS];
+  for (int i = 0; i < 2; i++) p.kernel[i] = scene_kernel(p.mask[i], FLY_F32, 16, 24);
+  p.q = scene_tensor(FLY_F32, 1, 2, PACKED, 16, 1), p.k = scene_tensor(FLY_F32, 1, 1, PACKED, 16, 2);
+  p.v = scene_tensor(FLY_F32, 1, 1, PACKED, 24, 3), p.d_out = scene_tensor(FLY_F32, 1, 2, PACKED, 24, 4);
+  for (int i = 0; i < 2; i++) p.logits[i] = scene_tensor(FLY_F32, 1, 2, PACKED, 1, 5 + i);
+  const fly_tensor *like[OUTPUTS] = {&p.d_out, &p.d_out, &p.d_out, &p.logits[0], &p.logits[0],
+                                     &p.q,     &p.k,     &p.v,     &p.logits[0], &p.logits[0]};
+  for (int i = 0; i < OUTPUTS; i++) together[i] = scene_like(like[i], -1), alone[i] = scene_like(like[i], -1);
+  run_gated(&p, 0, PACKED, cu, together);
+  for (int i = 0; i < DOCUMENTS; i++) run_gated(&p, cu[i], cu[i + 1] - cu[i], NULL, alone);
+  for (int i = 0; i < OUTPUTS; i++) {
+    ck_assert_msg(scene_equal(&together[i], &alone[i]), "output %d differs", i);
+    ck_assert(oracle_get(&together[i], 0, 0, 0, 0) != CALL_UNTOUCHED);
+    scene_free(&together[i]), scene_free(&alone[i]);
+  }
+  fly_tensor *inputs[] = {&p.q, &p.k, &p.v, &p.d_out, &p.logits[0], &p.logits[1]};
+  for (int i = 0; i < 6; i++) scene_free(inputs[i]);
+  for (int i = 0; i < 2; i++) fly_kernel_release(&p.kernel[i]), fly_mask_release(&p.mask[i]);
+}
+END_TEST
+
 /* ---- real inputs ------------------------------------------------------------------------------------------------- */
 
 START_TEST(a_window_agrees_with_its_float64_reference) { /* as SA with the identity for a permutation */
@@ -208,6 +300,7 @@ static Suite *suite(void) {
   TCase *tests = tcase_create("mechanisms");
   tcase_add_test(tests, focus_is_a_window_and_a_block_diagonal_merged);
   tcase_add_test(tests, smat_is_a_table_of_blocks_when_sorted);
+  tcase_add_test(tests, gated_sums_of_packed_documents_are_those_of_each_alone);
   TCase *references = tcase_create("references");
   if (scene_data()) tcase_add_test(references, a_window_agrees_with_its_float64_reference);
   suite_add_tcase(suite, tests);

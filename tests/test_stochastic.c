@@ -294,25 +294,28 @@ static void document_positions(const fly_sa_desc *d, tokens *t) {
                 .end = end};
 }
 
-START_TEST(documents_are_permuted_within_themselves) {
+START_TEST(documents_are_permuted_within_themselves) { /* and a ring closes over the ends of a document */
   shape s = {_i % 2 ? FLY_F16 : FLY_F32, 16, 16, 1, 4, 2, cu[DOCUMENTS]};
-  fly_mask *mask = scene_mask("stochastic");
-  fly_attention c;
-  fly_sa *sa;
-  fly_error error;
-  tokens t;
-  fly_sa_desc d = desc_of(_i, &s);
-  d.batch = DOCUMENTS, d.length = 0, d.cu_seqlens = cu;
-  make_call(&s, mask, &c);
-  ck_fly_ok(fly_sa_create(mask, &d, &sa, &error), error);
-  ck_fly_ok(fly_sa_apply(sa, &c, &error), error);
-  run_both(&c);
-  document_positions(&d, &t);
-  check_by_token(&c, &t, "documents");
-  free((void *)t.position), free((void *)t.start), free((void *)t.end);
-  fly_sa_release(&sa);
-  free_call(&c);
-  fly_mask_release(&mask);
+  for (int ring = 0; ring < 2; ring++) {
+    fly_mask *mask = scene_mask(ring ? "stochastic_ring" : "stochastic");
+    fly_attention c;
+    fly_sa *sa;
+    fly_error error;
+    tokens t;
+    fly_sa_desc d = desc_of(_i, &s);
+    d.batch = DOCUMENTS, d.length = 0, d.cu_seqlens = cu;
+    make_call(&s, mask, &c);
+    ck_fly_ok(fly_sa_create(mask, &d, &sa, &error), error);
+    ck_fly_ok(fly_sa_apply(sa, &c, &error), error);
+    run_both(&c);
+    document_positions(&d, &t);
+    t.ring = ring;
+    check_by_token(&c, &t, ring ? "ring in documents" : "documents");
+    free((void *)t.position), free((void *)t.start), free((void *)t.end);
+    fly_sa_release(&sa);
+    free_call(&c);
+    fly_mask_release(&mask);
+  }
 }
 END_TEST
 
