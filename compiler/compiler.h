@@ -228,6 +228,8 @@ extern const char flyi_split_cuda_bitcode[], flyi_split_cuda_bitcode_end[];     
 extern const char flyi_split_f32_cuda_bitcode[], flyi_split_f32_cuda_bitcode_end[]; /* templates/attn_split_f32_cuda.c */
 extern const char flyi_bwd_rows_cuda_bitcode[], flyi_bwd_rows_cuda_bitcode_end[]; /* templates/attn_bwd_rows_cuda.c */
 extern const char flyi_bwd_keys_cuda_bitcode[], flyi_bwd_keys_cuda_bitcode_end[]; /* templates/attn_bwd_keys_cuda.c */
+extern const char flyi_bwd_keys_f32_cuda_bitcode[], flyi_bwd_keys_f32_cuda_bitcode_end[];
+extern const char flyi_bwd_queries_f32_cuda_bitcode[], flyi_bwd_queries_f32_cuda_bitcode_end[];
 extern const char flyi_bwd_queries_cuda_bitcode[], flyi_bwd_queries_cuda_bitcode_end[]; /* templates/attn_bwd_queries_cuda.c */
 extern const char flyi_mask_header[], flyi_mask_header_end[];   /* include/flymask/mask.h, NUL-terminated */
 extern const char flyi_score_bitcode[], flyi_score_bitcode_end[]; /* templates/score_tile.c */

@@ -200,13 +200,6 @@ INL void backward_queries(call_t call, i32 aligned) {
   p.queries = queries_of(call, p.b), p.keys = keys_of(call, p.b);
   p.tiles = (p.keys.length + bwd_inner - 1) / bwd_inner;
   if (p.first >= p.queries.length) return;
-  if (bwd_type == TYPE_F32) { /* tensor cores do not multiply f32 by its own error: pair by pair, slowly */
-    const struct gradient g = d_q_of(call, &p);
-    const i32 first = p.first + (thread_index() >> 5) * 16 * bwd_blocks;
-    ROLLED for (i32 query = first; query < first + 16 * bwd_blocks && query < p.queries.length; query++)
-        store_exact(call, &p, &g, query);
-    return;
-  }
   sums_t d_q;
   clear(d_q, bwd_depth);
   take_tiles(call, &p, d_q, aligned);
