@@ -162,7 +162,7 @@ static fly_status resolve(const object *o, uint32_t index, uint64_t *offset, fly
       *offset = o->stubs + i * STUB;
       if (strcmp(externals[i].name, name) == 0) return FLY_OK;
     }
-    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "the mask's code calls %.100s, which is not there", name);
+    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "the mask's code needs %.100s, which is not there", name);
   }
   if (symbol.st_shndx >= o->section_count || o->place[symbol.st_shndx] == SIZE_MAX ||
       symbol.st_value > o->sections[symbol.st_shndx].sh_size)

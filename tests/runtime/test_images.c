@@ -1,41 +1,14 @@
 /* Images built ahead of time, as the runtime library alone takes them: kernels of masks and score modifiers give what
  * the double-precision oracle says, forward and backward, between guard pages; another machine's images and damaged
  * ones are refused. CMakeLists.txt builds the images. */
-#include <unistd.h>
-
 #include "backward_case.h"
+#include "images.h"
 #include "native.h"
 #include "oracle_score.h"
 
 enum { POSITIONS = 1024 };
 
 static int32_t doc[POSITIONS];
-
-/* ---- images ------------------------------------------------------------------------------------------------------ */
-
-static void *read_image(const char *name, const char *type, size_t *size) {
-  char path[512];
-  snprintf(path, sizeof path, "%s/tests/images/%s.%s.image", FLYMASK_BUILD, name, type);
-  FILE *file = fopen(path, "rb");
-  ck_assert_msg(file != NULL, "%s is not there", path);
-  ck_assert_int_eq(fseek(file, 0, SEEK_END), 0);
-  *size = (size_t)ftell(file);
-  rewind(file);
-  void *bytes = malloc(*size);
-  ck_assert_uint_eq(fread(bytes, 1, *size, file), *size);
-  fclose(file);
-  return bytes;
-}
-
-static fly_kernel *load_kernel(const char *name, const char *type) {
-  size_t size;
-  fly_error error = {0};
-  fly_kernel *kernel;
-  void *bytes = read_image(name, type, &size);
-  ck_fly_ok(fly_kernel_load(bytes, size, &kernel, &error), error);
-  free(bytes);
-  return kernel;
-}
 
 /* ---- masks ------------------------------------------------------------------------------------------------------- */
 
@@ -130,7 +103,7 @@ START_TEST(masks_attend_as_the_oracle_says) {
   const struct scene *s = &scenes[_i % SCENES];
   int type = _i / SCENES;
   native_mask native = load_native(s);
-  fly_kernel *kernel = load_kernel(s->name, types[type]);
+  fly_kernel *kernel = image_kernel(s->name, types[type]);
   fly_bound *bound = bind(kernel, s);
   for (int i = 0; i < SPECS; i++) {
     backward_case t;
@@ -150,7 +123,7 @@ END_TEST
 START_TEST(any_number_of_threads_gives_the_same_bits) {
   const struct scene *s = &scenes[1];
   native_mask native = load_native(s);
-  fly_kernel *kernel = load_kernel(s->name, "f32");
+  fly_kernel *kernel = image_kernel(s->name, "f32");
   fly_bound *bound = bind(kernel, s);
   backward_case t;
   uint64_t first = 0;
@@ -185,21 +158,20 @@ static double formula_softcap(void *context, double s, int b, int h, int q, int 
 static const struct {
   const char *image, *type;
   oracle_modifier *formula;
-} modifiers[] = {{"alibi", "f32", formula_alibi}, {"softcap", "f16", formula_softcap},
-                 {"softcap", "bf16", formula_softcap}};
+} modifiers[] = {
+    {"alibi", "f32", formula_alibi}, {"softcap", "f16", formula_softcap}, {"softcap", "bf16", formula_softcap}};
 enum { MODIFIERS = sizeof modifiers / sizeof *modifiers };
 
 START_TEST(score_modifiers_and_sinks_attend_as_the_oracle_says) { /* over causal masks */
   fly_error error = {0};
-  fly_kernel *kernel = load_kernel(modifiers[_i].image, modifiers[_i].type);
+  fly_kernel *kernel = image_kernel(modifiers[_i].image, modifiers[_i].type);
   fly_bound *bound, *score;
   fly_arg cap = FLY_REAL("cap", 1.5);
   native_mask native = native_load("causal");
   ck_fly_ok(fly_mask_bind(fly_kernel_mask(kernel), NULL, 0, &bound, &error), error);
   ck_fly_ok(fly_score_bind(fly_kernel_score(kernel), &cap, _i > 0, &score, &error), error);
   backward_case t;
-  backward_spec spec = {.call = {.heads = 4, .kv_heads = 2, .len_q = 90, .len_kv = 140, .q_offset = 50},
-                        .d_lse = true};
+  backward_spec spec = {.call = {.heads = 4, .kv_heads = 2, .len_q = 90, .len_kv = 140, .q_offset = 50}, .d_lse = true};
   start(&t, &spec, kernel, bound, &native);
   fly_attention *c = &t.base.call;
   float *sink = guard_alloc(4 * sizeof *sink, 4, 0), *d_sink = guard_alloc(4 * sizeof *d_sink, 4, 1);
@@ -232,7 +204,7 @@ START_TEST(an_image_for_another_machine_is_refused) {
   const char *here = flyi_isa_machine(FLYI_ISA_FIRST);
   snprintf(wanted, sizeof wanted, "it is for %s, and this machine is %s",
            strcmp(here, "aarch64") == 0 ? "x86-64" : "aarch64", here);
-  void *bytes = read_image("foreign", "f32", &size);
+  void *bytes = image_read("foreign", "f32", &size);
   ck_assert_int_eq(fly_kernel_load(bytes, size, &kernel, &error), FLY_ERROR_IMAGE);
   ck_assert_msg(strstr(error.message, wanted) != NULL, "\"%s\" is not in \"%s\"", wanted, error.message);
   ck_assert_ptr_null(kernel);
@@ -256,7 +228,7 @@ static fly_status load_code(const uint8_t *object, size_t size, fly_error *error
 START_TEST(damaged_code_does_not_crash_the_loader) {
   static const uint8_t changes[] = {0x01, 0x80, 0xff};
   fly_error error = {0};
-  fly_kernel *kernel = load_kernel("stochastic", "f32");
+  fly_kernel *kernel = image_kernel("stochastic", "f32");
   flyi_section object = kernel->mask->image.code;
   uint8_t *bytes = malloc(object.size);
   int refused = 0;
@@ -276,7 +248,7 @@ START_TEST(damaged_code_does_not_crash_the_loader) {
 END_TEST
 
 START_TEST(no_page_is_writable_and_executable) {
-  fly_kernel *kernel = load_kernel("stochastic", "f32");
+  fly_kernel *kernel = image_kernel("stochastic", "f32");
   flyi_code *code = &kernel->mask->code;
   FILE *maps = fopen("/proc/self/maps", "r");
   char line[512], pages[5];
