@@ -370,14 +370,15 @@ INLINE void fetch_rows(const flyi_pack_cpu *p, const rows_of_block *b, int from,
 }
 
 /* The next block most likely follows this one: each ROWS queries fetch their share of it, as rows where it is still to
- * be packed; and in the first block, the rows of out that they will write and those of Q that come next. */
-INLINE void fetch_next(const tile *t, const shape *s, int r0) {
+ * be packed; and in the first block, the rows of out that they will write and those of Q that come next. streams: packed
+ * blocks are worth it, which follow each other for long. */
+INLINE void fetch_next(const tile *t, const shape *s, int r0, bool streams) {
   int step = r0 / ROWS;
   if (t->raw) {
     rows_of_block b = rows_of(t->raw, t->block + 1);
     fetch_rows(t->raw, &b, step * s->fetch_rows, (step + 1) * s->fetch_rows);
     for (int i = 0; i < s->fetch_k; i += 16) __builtin_prefetch(b.packed_k + step * s->fetch_k + i, 1, 2);
-  } else {
+  } else if (streams) {
     fetch_bytes(t->k + BLOCK * s->depth + step * s->fetch_k, s->fetch_k * (int)sizeof(word));
     fetch_bytes(t->v + BLOCK / PAIR * t->v_stride + step * s->fetch_v, s->fetch_v * (int)sizeof(word));
   }
@@ -427,10 +428,10 @@ SEPARATE void full_block(work *w, shape s, tile t, int first_row, int last_row) 
   const seen all = {0, BLOCK};
   for (int batch = first_row; batch < last_row; batch += BATCH) {
     int end = min(batch + BATCH, last_row);
-    fetch_next(&t, &s, batch);
+    fetch_next(&t, &s, batch, true);
     score_keys(w, &s, batch, t.k, COMPUTED, 0, BLOCK / W, NULL, nobody);
     for (int r0 = batch + ROWS; r0 < end; r0 += ROWS) {
-      fetch_next(&t, &s, r0);
+      fetch_next(&t, &s, r0, true);
       score_keys(w, &s, r0, t.k, COMPUTED, 0, BLOCK / W, NULL, (waiting){r0 - ROWS, true, all});
     }
     weigh_rows(w, (end - 1) / ROWS * ROWS, all);
@@ -469,7 +470,7 @@ INLINE void partial_rows(work *w, const shape *s, const tile *t, int r0, int row
   for (int i = 0; i * ROWS < rows; i++) {
     int row = r0 + i * ROWS;
     keys[i] = seen_by(bits + i * ROWS, ROWS);
-    fetch_next(t, s, row);
+    fetch_next(t, s, row, false);
     if (!keys[i].last) continue;
     int from = keys[i].first / W, to = (keys[i].last + W - 1) / W;
     if (before.row < 0)
@@ -514,7 +515,7 @@ INLINE void scored_rows(const flyi_forward_cpu *c, work *w, const shape *s, cons
   if (t->special) drop_hidden(w->scores, bits, rows);
   for (int i = 0; i * ROWS < rows; i++) {
     int row = r0 + i * ROWS, low = keys[i].first, high = keys[i].last;
-    fetch_next(t, s, row);
+    fetch_next(t, s, row, false);
     if (!high) continue;
     if (whole)
       score_keys(w, s, row, t->k, READ, 0, BLOCK / W, NULL, nobody);
