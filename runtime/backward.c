@@ -21,7 +21,7 @@
 enum {
   WORKER_BYTES = 16 << 20,
   FEW_BLOCKS = 2,        /* of 64 keys, of a tile; FLYI_TILE_BLOCKS where queries are far and it takes no more than */
-  TILE_BYTES = 512 << 10 /* of a core's second-level cache */
+  TILE_BYTES = 800 << 10 /* of a core's second-level cache */
 };
 
 /* ---- sizes ------------------------------------------------------------------------------------------------------- */

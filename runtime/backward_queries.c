@@ -118,14 +118,13 @@ static void pack(const flyi_backward *b, const flyi_queries *x) {
 /* The rows of the block behind, which this worker may have to make ready soon. */
 static void fetch_next(const flyi_backward *b, const flyi_queries *x, flyi_fetch_cpu *fetch) {
   const fly_attention *c = &b->call->c;
-  int64_t row = x->row + FLYI_BLOCK, first_row = x->first_row + FLYI_BLOCK;
+  int64_t ahead = b->tile_blocks * FLYI_BLOCK, row = x->row + ahead, first_row = x->first_row + ahead;
   int count = (int)flyi_min64(flyi_len_q(&c->geometry, x->group.b) - row, FLYI_BLOCK);
   const int32_t *rows = flyi_map_rows(&c->geometry.q_rows, x->group.b, x->h, first_row);
   const int32_t *out_rows = flyi_map_rows(&c->out_rows, x->group.b, x->h, first_row);
   flyi_fetch_add(fetch, &c->q, x->group.b, x->h, first_row, rows, count);
   flyi_fetch_add(fetch, &c->out, x->group.b, x->h, first_row, out_rows, count);
   flyi_fetch_add(fetch, &c->d_out, x->group.b, x->h, first_row, out_rows, count);
-  if (out_rows) flyi_fetch_add(fetch, &c->lse, x->group.b, x->h, first_row, out_rows, count);
   if (b->d_q_in_place) flyi_fetch_add(fetch, &c->d_q, x->group.b, x->h, first_row, NULL, count);
 }
 

@@ -12,8 +12,6 @@
 
 #include "backward.h"
 
-enum { FRESH = 8 /* tensors' blocks of rows that are new with a block of keys: K, V, their gradients; Q, O, dO, dQ */ };
-
 /* A block of 64 keys of the tile, and how far its row of the transposed map has been walked. */
 typedef struct key_block {
   const fly_run *run, *end;
@@ -190,16 +188,14 @@ static void fetch_queries(tile *t, int64_t head, int64_t block) {
   flyi_fetch_add_block(&t->fetch, x.d_q, b->k_width);
 }
 
-/* Whether Q, dO and dQ of so many blocks of queries stay in the cache until the next tile, and how often to ask for
- * lines: for all rows of the tile and a little more, evenly. */
+/* Whether Q, dO and dQ of so many blocks of queries stay in the cache until the next tile, and how many rows to ask for
+ * at a time. A whole row each time is predictable to the processor; what comes from all over memory takes longer. */
 static void plan_fetches(tile *t, int64_t query_blocks) {
   const flyi_backward *b = t->b;
-  int64_t width = b->k_width > b->v_width ? b->k_width : b->v_width, block = 4 * FLYI_BLOCK * width;
-  t->far = query_blocks * (2 * b->k_width + b->v_width) * 4 * FLYI_BLOCK > FLYI_CACHE_BYTES;
-  int64_t bytes = t->count * FRESH * (block / 4) * (int64_t)fly_type_size(b->call->c.q.type) +
-                  (t->far ? 3 * query_blocks * block : 0);
-  int64_t times = t->count * query_blocks * FLYI_FETCHES;
-  t->fetch.lines = times ? (int32_t)((bytes + 64 * times - 1) / (64 * times)) : 0;
+  const fly_geometry *g = &b->call->c.geometry;
+  t->far = query_blocks * FLYI_BLOCK * (2 * b->k_width + b->v_width) * 4 > FLYI_CACHE_BYTES;
+  bool many = t->far && 3 * FLYI_BLOCK > t->count * FLYI_FETCHES;
+  t->fetch.rows = many || g->q_rows.rows || g->kv_rows.rows ? 2 : 1;
 }
 
 static void take_head(tile *t, int64_t head) {

@@ -187,17 +187,15 @@ static int pack_keys(const flyi_keys_cpu *c) {
 
 /* ---- rows that are needed soon ----------------------------------------------------------------------------------- */
 
-_Static_assert(5 * GROUPS == FLYI_FETCHES, "ROWS of scores twice, dV, dK and dQ");
+_Static_assert(5 * GROUPS == FLYI_FETCHES, "ROWS of P, G, dV, dK and dQ");
 
-/* Asks for a few lines. All at once would fill the queue of what the core waits for, and hold up the block. */
+/* Asks for a row or two. All at once would fill the queue of what the core waits for, and hold up the block. */
 INLINE void fetch_some(const flyi_backward_cpu *b) {
   flyi_fetch_cpu *f = b->fetch;
-  for (int i = 0; i < f->lines && f->count; i++) {
+  for (int i = 0; i < f->rows && f->count; i++) {
     const flyi_fetch_part *part = &f->part[f->first];
-    int64_t row = part->rows ? part->rows[f->row] : f->row;
-    __builtin_prefetch(part->plane + row * part->step + f->at, 0, 3);
-    if ((f->at += 64) < part->bytes) continue;
-    f->at = 0;
+    const char *row = part->plane + (part->rows ? part->rows[f->row] : f->row) * part->step;
+    for (int at = 0; at < part->bytes; at += 64) __builtin_prefetch(row + at, 0, 2);
     if (++f->row < part->count) continue;
     f->row = 0, f->count--;
     f->first = (f->first + 1) % FLYI_FETCH_PARTS;

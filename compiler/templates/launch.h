@@ -189,13 +189,13 @@ typedef struct flyi_fetch_part {
   int32_t count, bytes; /* of a row */
 } flyi_fetch_part;
 
-/* They are asked for in passing, FLYI_FETCHES times with a block of pairs, a few cache lines at a time. */
+/* They are asked for in passing, FLYI_FETCHES times with a block of pairs. */
 enum { FLYI_FETCH_PARTS = 32, FLYI_FETCHES = 80 };
 typedef struct flyi_fetch_cpu {
   flyi_fetch_part part[FLYI_FETCH_PARTS]; /* a ring */
   int32_t first, count; /* of the parts that are left */
-  int32_t row, at;      /* where the first one stands */
-  int32_t lines;        /* at a time */
+  int32_t row;          /* of the first one, the next */
+  int32_t rows;         /* at a time */
 } flyi_fetch_cpu;
 
 /* A block of pairs. */
