@@ -184,6 +184,23 @@ typedef struct flyi_keys_cpu {
   float *packed_k;     /* as packed_q */
 } flyi_keys_cpu;
 
+/* Rows that are needed soon: row i is at rows[i] * step bytes, or i * step where rows is null. */
+typedef struct flyi_fetch_part {
+  const char *plane;
+  const int32_t *rows;
+  int64_t step;
+  int32_t count, bytes; /* of a row */
+} flyi_fetch_part;
+
+/* They are asked for in passing, FLYI_FETCHES times with a block of pairs. */
+enum { FLYI_FETCH_PARTS = 32, FLYI_FETCHES = 80 };
+typedef struct flyi_fetch_cpu {
+  flyi_fetch_part part[FLYI_FETCH_PARTS]; /* a ring */
+  int32_t first, count; /* of the parts that are left */
+  int32_t row;          /* of the first one, the next */
+  int32_t rows;         /* at a time */
+} flyi_fetch_cpu;
+
 /* A block of pairs. */
 typedef struct flyi_backward_cpu {
   const float *q, *d_out; /* [queries][...] */
@@ -205,8 +222,7 @@ typedef struct flyi_backward_cpu {
   flyi_slope_fn *slope; /* of a score modifier, null: none; k_transposed is then times the scale alone */
   const flyi_mask_args *score_args;
   void *scratch;   /* aligned to 64; carries P and G from `block` to `add_queries` */
-  const char *const *fetch; /* rows that are needed soon: asked for in passing */
-  int32_t fetch_count, fetch_bytes;
+  flyi_fetch_cpu *fetch;
 } flyi_backward_cpu;
 
 /* f32 rows to rows of a tensor. */
