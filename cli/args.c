@@ -58,6 +58,14 @@ static float parse_scale(struct argp_state *state, const char *text) {
   return value;
 }
 
+static double parse_seconds(struct argp_state *state, const char *text) {
+  char *end;
+  double value = strtod(text, &end);
+  if (end == text || *end || isspace((unsigned char)*text) || !(value > 0 && value <= 86400))
+    argp_error(state, "--seconds wants a number above 0, and of 86400 at most, not '%s'", text);
+  return value;
+}
+
 static void parse_rows(struct argp_state *state, const char *text) {
   if (strncmp(text, "random:", 7) != 0) return;
   char *end;
@@ -208,6 +216,9 @@ static bool parse_other(int key, char *text, struct argp_state *state, arguments
     return true;
   case KEY_SCALE:
     a->scale = parse_scale(state, text);
+    return true;
+  case KEY_SECONDS:
+    a->seconds = parse_seconds(state, text);
     return true;
   case KEY_THREADS:
     a->threads = (int)parse_integer(state, "--threads", text, 1, 4096);

@@ -51,6 +51,7 @@ typedef struct arguments {
   int head_dim, value_dim;
   fly_type type;
   float scale;
+  double seconds; /* that `check` may take; 0: not given */
   int threads; /* 0: OpenMP's */
   const char *target, *emit, *sample;
   bool json, backward, decode, bandwidth, text;
@@ -92,6 +93,7 @@ enum {
   KEY_BANDWIDTH,
   KEY_SINK,
   KEY_D_SINK,
+  KEY_SECONDS,
   KEY_OUT = 'o'
 };
 
@@ -122,6 +124,9 @@ enum {
   {"score", KEY_SCORE, "MODIFIER", 0,                                                                                  \
    "Change scores by this modifier: a C source, or a name in scores/. score.NAME=VALUE is a value of its own", 0}
 
+#define OPTION_SECONDS                                                                                                 \
+  {"seconds", KEY_SECONDS, "T", 0, "Time for the questions about a source (default 60)", 0}
+
 #define MASK_ARGUMENTS "MASK [NAME=VALUE...]"
 
 /* Parses argv for a command that takes `options` (zero-terminated). `doc` is argp's: text, "\v", text after the
@@ -149,6 +154,8 @@ void print_error(const fly_error *error);
 fly_status file_save(const char *path, const struct iovec *parts, int count, fly_error *error);
 /* The whole of a text file, NUL-terminated, the caller's. */
 fly_status file_read_text(const char *path, char **text, fly_error *error);
+/* Whether two paths are one regular file, or would be if written. */
+bool file_same(const char *a, const char *b);
 /* Removes a directory with all that is in it. */
 void remove_tree(const char *path);
 
@@ -218,7 +225,7 @@ uint16_t f32_to_bf16(float value);
 bool device_target(const char *target);
 
 /* A GPU and the memory of a call on it; cuda NULL: none is wanted, calls run on the CPU. */
-enum { DEVICE_TENSORS = 10 };
+enum { DEVICE_TENSORS = 12 };
 typedef struct device {
   fly_cuda *cuda;
   void *memory[DEVICE_TENSORS];

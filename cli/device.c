@@ -20,9 +20,11 @@ void device_close(device *d) {
   fly_cuda_release(&d->cuda);
 }
 
+enum { FIRST_OUTPUT = 4, FIRST_GRADIENT = 8 }; /* what a call writes */
+
 static fly_tensor *tensor_at(fly_attention *c, int i) {
-  fly_tensor *all[DEVICE_TENSORS] = {&c->q,     &c->k,     &c->v,   &c->out, &c->lse,
-                                     &c->d_out, &c->d_lse, &c->d_q, &c->d_k, &c->d_v};
+  fly_tensor *all[DEVICE_TENSORS] = {&c->q,     &c->k,     &c->v,   &c->sink, &c->out, &c->lse,
+                                     &c->d_out, &c->d_lse, &c->d_q, &c->d_k,  &c->d_v, &c->d_sink};
   return all[i];
 }
 
@@ -54,7 +56,8 @@ fly_status device_wait(device *d, fly_error *error) {
 fly_status device_fetch(device *d, const fly_attention *host, bool backward, fly_error *error) {
   fly_status status = FLY_OK;
   if (!d->cuda) return FLY_OK;
-  for (int i = backward ? 7 : 3; status == FLY_OK && i < (backward ? DEVICE_TENSORS : 5); i++) {
+  int first = backward ? FIRST_GRADIENT : FIRST_OUTPUT, end = backward ? DEVICE_TENSORS : FIRST_OUTPUT + 2;
+  for (int i = first; status == FLY_OK && i < end; i++) {
     const fly_tensor *t = tensor_at((fly_attention *)host, i);
     if (t->data) status = fly_cuda_read(d->cuda, t->data, d->memory[i], size_of(t), NULL, error);
   }

@@ -12,6 +12,8 @@ fly_status fail(fly_error *error, fly_status status, const char *file, const cha
   va_start(list, format);
   vsnprintf(error->message, sizeof error->message, format, list);
   va_end(list);
+  for (char *c = error->message; *c; c++) /* of files' contents: a message is one line */
+    if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
   return status;
 }
 

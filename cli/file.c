@@ -66,6 +66,27 @@ done:
   return status;
 }
 
+/* A file that is not there yet: its directory, and its name in it. */
+static bool same_place(const char *a, const char *b) {
+  const char *slash_a = strrchr(a, '/'), *slash_b = strrchr(b, '/');
+  if (strcmp(slash_a ? slash_a + 1 : a, slash_b ? slash_b + 1 : b) != 0) return false;
+  char *in_a = slash_a ? strndup(a, (size_t)(slash_a - a + 1)) : strdup("."),
+       *in_b = slash_b ? strndup(b, (size_t)(slash_b - b + 1)) : strdup(".");
+  struct stat dir_a, dir_b;
+  bool same = in_a && in_b && stat(in_a, &dir_a) == 0 && stat(in_b, &dir_b) == 0 && dir_a.st_dev == dir_b.st_dev &&
+              dir_a.st_ino == dir_b.st_ino;
+  free(in_a), free(in_b);
+  return same;
+}
+
+bool file_same(const char *a, const char *b) {
+  struct stat info_a, info_b;
+  bool is_a = stat(a, &info_a) == 0, is_b = stat(b, &info_b) == 0;
+  if (is_a != is_b) return false;
+  if (!is_a) return strcmp(a, b) == 0 || same_place(a, b);
+  return S_ISREG(info_a.st_mode) && info_a.st_dev == info_b.st_dev && info_a.st_ino == info_b.st_ino;
+}
+
 fly_status file_read_text(const char *path, char **text, fly_error *error) {
   enum { CHUNK = 1 << 16 };
   fly_status status = FLY_OK;

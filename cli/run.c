@@ -112,7 +112,7 @@ static fly_status attend(const arguments *args, const inputs *in, bound_mask *ma
                          npy_array *out, npy_array *lse, gradients *g, double *ms, fly_error *error) {
   fly_kernel *kernel = NULL;
   device gpu = {0};
-  fly_kernel_desc desc = {FLY_INIT(fly_kernel_desc), .type = in->q.type, .head_dim = (int)in->q.shape[3],
+  fly_kernel_desc desc = {FLY_INIT(fly_kernel_desc),        .type = in->q.type,     .head_dim = (int)in->q.shape[3],
                           .value_dim = (int)in->v.shape[3], .target = args->target, .score = mask->score};
   fly_status status = fly_kernel_create(mask->mask, &desc, &kernel, error);
   if (status != FLY_OK) return status;
@@ -157,11 +157,24 @@ static fly_status write_outputs(const arguments *args, const npy_array *out, con
   return status == FLY_OK ? report_end(error) : status;
 }
 
+/* One file for two outputs would hold the last one alone. */
+static void check_outputs(const arguments *a, const char *command) {
+  const struct {
+    const char *option, *path;
+  } outputs[] = {{"--out", a->out}, {"--lse", a->lse}, {"--dq", a->d_q},
+                 {"--dk", a->d_k},  {"--dv", a->d_v},  {"--dsink", a->d_sink}};
+  for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
+    for (size_t j = 0; j < i; j++)
+      if (outputs[i].path && outputs[j].path && file_same(outputs[i].path, outputs[j].path))
+        usage_error(command, "%s and %s are the same file, %s", outputs[j].option, outputs[i].option, outputs[i].path);
+}
+
 int command_run(int argc, char **argv) {
   arguments args;
   arguments_parse(argc, argv, options, doc, true, &args);
   if (!args.q || !args.k || !args.v) usage_error(argv[0], "--q F, --k F and --v F are needed");
   gradients_check_usage(&args, argv[0]);
+  check_outputs(&args, argv[0]);
   inputs in = {0};
   npy_array out = {0}, lse = {0};
   gradients g = {0};

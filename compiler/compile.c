@@ -78,7 +78,7 @@ fly_status flyi_request_check(const fly_compile_options *options, flyi_request *
   if (!(o->clang_seconds >= 0))
     return flyi_fail(error, FLY_ERROR_ARGUMENT, "options.clang_seconds is %g: it must be above 0, or 0 for the default",
                      o->clang_seconds);
-  fly_status status = flyi_isa_parse(o->target, &r->isa, error);
+  fly_status status = flyi_isa_parse_any(o->target, &r->isa, error);
   return status ? status : make_key(r, error);
 }
 
@@ -117,11 +117,12 @@ static flyi_hash identify(flyi_hash base, const flyi_parameter *parameters, int 
 
 /* ---- images and masks -------------------------------------------------------------------------------------------- */
 
-/* Takes over the image's bytes. */
-static fly_status load(flyi_bytes *bytes, flyi_section object, const char *cache, bool from_cache, fly_mask **out,
-                       fly_error *error) {
+/* Takes over the image's bytes. Code for another architecture is not loaded: mask.c lets nobody call it. */
+static fly_status load(const flyi_request *r, flyi_bytes *bytes, flyi_section object, flyi_origin origin,
+                       fly_mask **out, fly_error *error) {
   flyi_code code = {0};
-  fly_status status = flyi_jit_load(object, &code, error);
+  const char *cache = r->options.cache;
+  fly_status status = flyi_isa_is_here(r->isa) ? flyi_jit_load(object, &code, error) : FLY_OK;
   if (status) {
     flyi_bytes_free(bytes);
     return status;
@@ -129,7 +130,7 @@ static fly_status load(flyi_bytes *bytes, flyi_section object, const char *cache
   uint8_t *data = bytes->data;
   size_t size = bytes->size;
   *bytes = (flyi_bytes){0}; /* owned by the mask now */
-  if ((status = flyi_mask_from_image(data, size, code, from_cache, out, error)) || !cache) return status;
+  if ((status = flyi_mask_from_image(data, size, code, origin, out, error)) || !cache) return status;
   (*out)->cache = flyi_alloc(strlen(cache) + 1, 1);
   if ((*out)->cache) {
     strcpy((*out)->cache, cache);
@@ -159,7 +160,7 @@ void flyi_request_cached(const flyi_request *r, fly_mask **out) {
   bool wanted = is_wanted(r, &image);
   flyi_image_free(&image);
   if (wanted)
-    load(&bytes, code, r->options.cache, true, out, NULL);
+    load(r, &bytes, code, FLYI_CACHED, out, NULL);
   else
     flyi_bytes_free(&bytes);
 }
@@ -232,7 +233,7 @@ fly_status flyi_request_finish(const flyi_request *r, LLVMModuleRef module, flyi
   status = make_image(r, module, declarations, &object, &image, error);
   if (!status) {
     flyi_cache_write(r->options.cache, r->key, image.data, image.size);
-    status = load(&image, (flyi_section){object.data, object.size}, r->options.cache, false, out, error);
+    status = load(r, &image, (flyi_section){object.data, object.size}, FLYI_COMPILED, out, error);
   }
   flyi_bytes_free(&object), flyi_bytes_free(&image);
   return status;

@@ -182,6 +182,8 @@ fly_status flyi_nvptx(flyi_symbolic mask, flyi_symbolic score, const flyi_cuda_p
 
 /* ---- emit (emit.c) ---------------------------------------------------------------------------------------------------- */
 
+const char *flyi_triple(flyi_isa isa);
+const char *flyi_processor(flyi_isa isa); /* LLVM's name of it */
 LLVMTargetMachineRef flyi_target_machine(flyi_isa isa, fly_error *error); /* NULL: failed */
 /* An object file or, with `assembly`, its text. */
 fly_status flyi_emit(LLVMModuleRef module, LLVMTargetMachineRef machine, bool assembly, flyi_bytes *out, fly_error *error);
@@ -226,6 +228,8 @@ extern const char flyi_split_cuda_bitcode[], flyi_split_cuda_bitcode_end[];     
 extern const char flyi_split_f32_cuda_bitcode[], flyi_split_f32_cuda_bitcode_end[]; /* templates/attn_split_f32_cuda.c */
 extern const char flyi_bwd_rows_cuda_bitcode[], flyi_bwd_rows_cuda_bitcode_end[]; /* templates/attn_bwd_rows_cuda.c */
 extern const char flyi_bwd_keys_cuda_bitcode[], flyi_bwd_keys_cuda_bitcode_end[]; /* templates/attn_bwd_keys_cuda.c */
+extern const char flyi_bwd_keys_f32_cuda_bitcode[], flyi_bwd_keys_f32_cuda_bitcode_end[];
+extern const char flyi_bwd_queries_f32_cuda_bitcode[], flyi_bwd_queries_f32_cuda_bitcode_end[];
 extern const char flyi_bwd_queries_cuda_bitcode[], flyi_bwd_queries_cuda_bitcode_end[]; /* templates/attn_bwd_queries_cuda.c */
 extern const char flyi_mask_header[], flyi_mask_header_end[];   /* include/flymask/mask.h, NUL-terminated */
 extern const char flyi_score_bitcode[], flyi_score_bitcode_end[]; /* templates/score_tile.c */

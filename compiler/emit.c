@@ -4,29 +4,48 @@
 
 #include "compiler.h"
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-/* Only the targets that masks are compiled for: each one's tables take time to register. */
-static void initialize(void) {
+/* What is compiled for, when it is first asked for: each target's tables take time to register. */
+static void initialize_x86(void) {
   LLVMInitializeX86TargetInfo();
   LLVMInitializeX86Target();
   LLVMInitializeX86TargetMC();
   LLVMInitializeX86AsmPrinter();
 }
 
-static const char triple[] = "x86_64-pc-linux-gnu";
+static void initialize_aarch64(void) {
+  LLVMInitializeAArch64TargetInfo();
+  LLVMInitializeAArch64Target();
+  LLVMInitializeAArch64TargetMC();
+  LLVMInitializeAArch64AsmPrinter();
+}
+
+static void initialize(flyi_isa isa) {
+  static pthread_once_t x86 = PTHREAD_ONCE_INIT, aarch64 = PTHREAD_ONCE_INIT;
+  if (isa == FLYI_AARCH64)
+    pthread_once(&aarch64, initialize_aarch64);
+  else
+    pthread_once(&x86, initialize_x86);
+}
+
+const char *flyi_triple(flyi_isa isa) {
+  return isa == FLYI_AARCH64 ? "aarch64-unknown-linux-gnu" : "x86_64-pc-linux-gnu";
+}
+
+const char *flyi_processor(flyi_isa isa) {
+  return isa == FLYI_AARCH64 ? "generic" : flyi_isa_name(flyi_isa_vectors(isa));
+}
 
 /* Position-independent code of the small model: it runs wherever a loader puts it, and refers to itself only. */
 LLVMTargetMachineRef flyi_target_machine(flyi_isa isa, fly_error *error) {
   LLVMTargetRef target;
   char *message = NULL;
-  pthread_once(&once, initialize);
-  if (LLVMGetTargetFromTriple(triple, &target, &message)) {
+  initialize(isa);
+  if (LLVMGetTargetFromTriple(flyi_triple(isa), &target, &message)) {
     flyi_fail(error, FLY_ERROR_INTERNAL, "LLVM: %s", message);
     LLVMDisposeMessage(message);
     return NULL;
   }
-  LLVMTargetMachineRef machine = LLVMCreateTargetMachine(target, triple, flyi_isa_name(flyi_isa_vectors(isa)), "",
+  LLVMTargetMachineRef machine = LLVMCreateTargetMachine(target, flyi_triple(isa), flyi_processor(isa), "",
                                                          LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelSmall);
   if (!machine) flyi_fail(error, FLY_ERROR_INTERNAL, "LLVM has no target machine for %s", flyi_isa_name(isa));
   return machine;

@@ -26,7 +26,7 @@ static void unload(flyi_code *code) {
 static fly_status create(LLVMOrcLLJITRef *out, fly_error *error) {
   *out = NULL;
   /* Nothing is compiled here, only linked: any machine for this triple will do. */
-  LLVMTargetMachineRef machine = flyi_target_machine(FLYI_X86_64, error);
+  LLVMTargetMachineRef machine = flyi_target_machine(FLYI_ISA_FIRST, error);
   if (!machine) return FLY_ERROR_INTERNAL;
   LLVMOrcLLJITBuilderRef builder = LLVMOrcCreateLLJITBuilder();
   LLVMOrcLLJITBuilderSetJITTargetMachineBuilder(builder,

@@ -54,19 +54,17 @@ typedef struct forward_shape {
 } forward_shape;
 
 /* 32 queries a warp halve what is read of K and V; from 129 columns on, registers take 16. */
-static forward_shape shape_of(int depth, int width, bool modified, const device *d) {
+static forward_shape shape_of(int depth, int width, const device *d) {
   int most = larger(depth, width);
-  if (modified) return (forward_shape){1, 8, 32, most <= 192 ? 2 : 1, 0}; /* its code is there for each score */
   if (most <= 64) return (forward_shape){2, 4, 64, 2, 0};
   if (most <= 128 && d->shared_bytes < 128 << 10) return (forward_shape){1, 8, 32, 2, 0}; /* half the tensor units */
   if (most <= 128) return (forward_shape){2, 4, 32, 2, 0};
   return (forward_shape){1, 8, 32, most <= 192 ? 2 : 1, 0};
 }
 
-static void plan_forward(const fly_kernel_desc *desc, const device *d, int argument_bytes, bool modified,
-                         flyi_cuda_plan *plan) {
+static void plan_forward(const fly_kernel_desc *desc, const device *d, int argument_bytes, flyi_cuda_plan *plan) {
   int depth = multiple(desc->head_dim, 16), width = multiple(desc->value_dim, 16);
-  forward_shape s = shape_of(depth, width, modified, d);
+  forward_shape s = shape_of(depth, width, d);
   int queries = 16 * s.blocks * s.warps;
   flyi_cuda_part *part = &plan->parts[plan->part_count++];
   plan->set_tokens = true;
@@ -138,7 +136,7 @@ fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direc
   else if (direction == FLYI_DIRECTION_FORWARD && desc->type == FLY_F32)
     plan_forward_f32(desc, (int)bytes, plan);
   else if (direction == FLYI_DIRECTION_FORWARD)
-    plan_forward(desc, d, (int)bytes, modified, plan);
+    plan_forward(desc, d, (int)bytes, plan);
   else
     flyi_cuda_plan_backward(desc, d->shared_bytes, (int)bytes, modified, plan);
   plan->differentiate = direction == FLYI_DIRECTION_BACKWARD;

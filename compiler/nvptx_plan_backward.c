@@ -2,7 +2,7 @@
  * type, dimensions, what a block may have of shared memory. Output: templates, values of their constants, entries.
  *
  * Sums of gradients are what registers are for: 32 rows a warp up to 64 columns, 16 beyond; where dK and dV of 16
- * keys are more than a thread has registers for, they take two walks. */
+ * keys are more than a thread has registers for, they take two walks. A score modifier takes registers too. */
 #include "compiler.h"
 
 typedef struct shape {
@@ -13,20 +13,15 @@ static int multiple(int x, int of) { return (x + of - 1) / of * of; }
 static int larger(int a, int b) { return a > b ? a : b; }
 static int pitch(int width) { return multiple(width, 64) * 2; } /* as tile_pitch of cuda_tile.h */
 
-static const shape f32_shape = {.blocks = 1, .warps = 8, .inner = 32, .stages = 1};
-
 /* What most of D and DV columns take. */
 static shape keys_shape(int most, int shared_bytes, bool modified) {
-  if (modified && most <= 64) return (shape){1, 8, 32, 2, 1, 0}; /* its code is there for each pair */
-  if (modified && most <= 128) return (shape){1, 8, 16, 2, 0, 0};
-  if (most <= 64) return (shape){2, 4, 32, 2, 0, 0};
-  if (most <= 128) return (shape){1, 8, 16, 2, 1, 0};
+  if (most <= 64) return modified ? (shape){1, 8, 32, 2, 1, 0} : (shape){2, 4, 32, 2, 0, 0};
+  if (most <= 128) return (shape){1, 8, 16, 2, !modified, 0};
   return (shape){1, 4, 32, shared_bytes < 132 << 10 ? 1 : 2, 0, 1};
 }
 
 static shape queries_shape(int most, int shared_bytes, bool modified) {
-  if (modified && most <= 128) return (shape){1, 8, 32, 2, most <= 64, 0};
-  if (most <= 64) return (shape){2, 4, 32, 2, 1, 0};
+  if (most <= 64) return (shape){2, 4, 32, 2, !modified, 0};
   if (most <= 128) return (shape){1, 8, 32, 2, 1, 0};
   return (shape){1, 4, 32, shared_bytes < 132 << 10 ? 1 : 2, 0, 0};
 }
@@ -40,7 +35,8 @@ static void set(flyi_cuda_part *part, const char *name, int value) {
 static void add_entries(const fly_kernel_desc *desc, const char *aligned, const char *any, flyi_cuda_entry entry,
                         flyi_cuda_plan *plan) {
   entry.name = aligned, entry.needs = FLYI_CUDA_ALIGNED;
-  if (desc->type != FLY_F32 && desc->head_dim % 8 == 0 && desc->value_dim % 8 == 0)
+  int chunk = desc->type == FLY_F32 ? 4 : 8; /* of 16 bytes */
+  if (desc->head_dim % chunk == 0 && desc->value_dim % chunk == 0)
     plan->entries[plan->entry_count++] = entry;
   entry.name = any, entry.needs = 0;
   plan->entries[plan->entry_count++] = entry;
@@ -63,8 +59,25 @@ static flyi_cuda_entry plan_products(const fly_kernel_desc *desc, flyi_section b
   return (flyi_cuda_entry){.outer = outer,
                            .inner = s.inner,
                            .threads = s.warps * 32,
-                           .shared_bytes = desc->type == FLY_F32 ? 0
-                                                                 : outer * rows + s.stages * s.inner * rows + shared};
+                           .shared_bytes = outer * rows + s.stages * s.inner * rows + shared};
+}
+
+/* f32: as many rows and columns a thread as registers and shared memory take. keys: both P and dS pass through shared
+ * memory there. */
+static flyi_cuda_entry plan_f32(const fly_kernel_desc *desc, flyi_section bitcode, bool keys, flyi_cuda_plan *plan) {
+  int depth = multiple(desc->head_dim, 32), width = multiple(desc->value_dim, 32), most = larger(depth, width);
+  int rows = most <= 128 ? 4 : 2, columns = most <= 64 ? 4 : most <= 128 ? 2 : 1, stages = most <= 64 && !keys ? 2 : 1;
+  int outer = 16 * rows, inner = 8 * columns;
+  flyi_cuda_part *part = &plan->parts[plan->part_count++];
+  part->bitcode = bitcode;
+  set(part, "bwd_dim", desc->head_dim), set(part, "bwd_value_dim", desc->value_dim), set(part, "bwd_type", FLY_F32);
+  set(part, "f32_depth", depth), set(part, "f32_width", width);
+  set(part, "f32_rows", rows), set(part, "f32_columns", columns), set(part, "f32_stages", stages);
+  return (flyi_cuda_entry){.outer = outer,
+                           .inner = inner,
+                           .threads = 128,
+                           .shared_bytes = 4 * ((outer + stages * inner) * (depth + 4 + width + 4) +
+                                                (keys ? 2 : 1) * outer * (inner + 4))};
 }
 
 static void plan_rows(const fly_kernel_desc *desc, int argument_bytes, flyi_cuda_plan *plan) {
@@ -87,20 +100,26 @@ static void plan_rows(const fly_kernel_desc *desc, int argument_bytes, flyi_cuda
   plan->entries[plan->entry_count++] = entry;
 }
 
+#define BITCODE(name) ((flyi_section){name, (size_t)(name##_end - name)})
+
 void flyi_cuda_plan_backward(const fly_kernel_desc *desc, int shared_bytes, int argument_bytes, bool modified,
                              flyi_cuda_plan *plan) {
   int most = multiple(larger(desc->head_dim, desc->value_dim), 16);
-  flyi_section keys = {flyi_bwd_keys_cuda_bitcode,
-                       (size_t)(flyi_bwd_keys_cuda_bitcode_end - flyi_bwd_keys_cuda_bitcode)};
-  flyi_section queries = {flyi_bwd_queries_cuda_bitcode,
-                          (size_t)(flyi_bwd_queries_cuda_bitcode_end - flyi_bwd_queries_cuda_bitcode)};
+  flyi_cuda_entry keys, queries;
   plan_rows(desc, argument_bytes, plan);
   plan->set_tokens = true;
-  shape s = desc->type == FLY_F32 ? f32_shape : keys_shape(most, shared_bytes, modified);
-  flyi_cuda_entry entry = plan_products(desc, keys, s, s.stages * s.inner * 8 /* -LSE and delta */, plan);
-  entry.role = FLYI_CUDA_BACKWARD_KEYS, entry.argument_bytes = argument_bytes;
-  add_entries(desc, "fly_backward_keys", "fly_backward_keys_any", entry, plan);
-  entry = plan_products(desc, queries, desc->type == FLY_F32 ? f32_shape : queries_shape(most, shared_bytes, modified), 0, plan);
-  entry.role = FLYI_CUDA_BACKWARD_QUERIES, entry.argument_bytes = argument_bytes;
-  add_entries(desc, "fly_backward_queries", "fly_backward_queries_any", entry, plan);
+  if (desc->type == FLY_F32) {
+    keys = plan_f32(desc, BITCODE(flyi_bwd_keys_f32_cuda_bitcode), true, plan);
+    queries = plan_f32(desc, BITCODE(flyi_bwd_queries_f32_cuda_bitcode), false, plan);
+  } else {
+    shape s = keys_shape(most, shared_bytes, modified);
+    int stats = s.stages * s.inner * 8; /* -LSE and delta */
+    keys = plan_products(desc, BITCODE(flyi_bwd_keys_cuda_bitcode), s, stats, plan);
+    s = queries_shape(most, shared_bytes, modified);
+    queries = plan_products(desc, BITCODE(flyi_bwd_queries_cuda_bitcode), s, 0, plan);
+  }
+  keys.role = FLYI_CUDA_BACKWARD_KEYS, keys.argument_bytes = argument_bytes;
+  queries.role = FLYI_CUDA_BACKWARD_QUERIES, queries.argument_bytes = argument_bytes;
+  add_entries(desc, "fly_backward_keys", "fly_backward_keys_any", keys, plan);
+  add_entries(desc, "fly_backward_queries", "fly_backward_queries_any", queries, plan);
 }

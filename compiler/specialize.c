@@ -11,7 +11,7 @@
 #include <llvm-c/Linker.h>
 #include <llvm-c/Transforms/PassBuilder.h>
 
-#include "compiler.h"
+#include "math_calls.h"
 
 /* ---- attributes -------------------------------------------------------------------------------------------------- */
 
@@ -55,8 +55,8 @@ static void retarget(LLVMModuleRef module, flyi_isa isa) {
     if (LLVMIsDeclaration(f)) continue;
     for (size_t i = 0; i < sizeof dropped / sizeof *dropped; i++) remove_attribute(f, dropped[i]);
     for (size_t i = 0; i < sizeof cleared / sizeof *cleared; i++) set_text(f, cleared[i], NULL);
-    set_text(f, "target-cpu", flyi_isa_name(flyi_isa_vectors(isa)));
-    set_text(f, "prefer-vector-width", isa >= FLYI_X86_64_V4 ? "512" : NULL);
+    set_text(f, "target-cpu", flyi_processor(isa));
+    set_text(f, "prefer-vector-width", flyi_isa_vectors(isa) == FLYI_X86_64_V4 ? "512" : NULL);
     set_enum(f, "nounwind");
     bool entry = is_entry(LLVMGetValueName2(f, &(size_t){0}));
     LLVMSetLinkage(f, entry ? LLVMExternalLinkage : LLVMInternalLinkage);
@@ -88,10 +88,12 @@ static LLVMModuleRef parse_bitcode(LLVMContextRef context, const char *bitcode, 
   return module;
 }
 
-/* The template; with the functions that a modifier may call. NULL: it cannot be read. */
-static LLVMModuleRef parse_template(LLVMContextRef context, bool score) {
-  if (!score) return parse_bitcode(context, flyi_tile_bitcode, flyi_tile_bitcode_end);
-  LLVMModuleRef tile = parse_bitcode(context, flyi_score_bitcode, flyi_score_bitcode_end);
+/* The template; with the functions that a modifier may call, and questions about one (question.c), which are masks.
+ * NULL: it cannot be read. */
+static LLVMModuleRef parse_template(LLVMContextRef context, bool score, bool calls) {
+  LLVMModuleRef tile = score ? parse_bitcode(context, flyi_score_bitcode, flyi_score_bitcode_end)
+                             : parse_bitcode(context, flyi_tile_bitcode, flyi_tile_bitcode_end);
+  if (!calls) return tile;
   LLVMModuleRef math = parse_bitcode(context, flyi_math_bitcode, flyi_math_bitcode_end);
   if (tile && math && !LLVMLinkModules2(tile, math)) return tile;
   if (!tile && math) LLVMDisposeModule(math); /* otherwise linking has consumed it */
@@ -99,10 +101,16 @@ static LLVMModuleRef parse_template(LLVMContextRef context, bool score) {
   return NULL;
 }
 
+static bool calls_math(LLVMModuleRef module) {
+  for (LLVMValueRef f = LLVMGetFirstFunction(module); f; f = LLVMGetNextFunction(f))
+    if (strncmp(LLVMGetValueName2(f, &(size_t){0}), FLYI_MATH_PREFIX, strlen(FLYI_MATH_PREFIX)) == 0) return true;
+  return false;
+}
+
 /* Both modules in one, which *out holds; `module` is consumed. */
 static fly_status join(LLVMModuleRef module, LLVMModuleRef *out, fly_error *error) {
   bool score = LLVMGetNamedFunction(module, "mask") == NULL;
-  LLVMModuleRef template = parse_template(LLVMGetModuleContext(module), score);
+  LLVMModuleRef template = parse_template(LLVMGetModuleContext(module), score, score || calls_math(module));
   *out = NULL;
   if (!template) {
     LLVMDisposeModule(module);
@@ -140,6 +148,7 @@ fly_status flyi_specialize(LLVMModuleRef module, const flyi_declarations *declar
   if ((status = flyi_passes(module, "function(instsimplify)", NULL, error))) goto done; /* divisors that were baked */
   flyi_quotients(module);
   retarget(module, isa);
+  LLVMSetTarget(module, flyi_triple(isa)); /* masks and templates come as x86-64's: both are 64-bit, little-endian */
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(machine);
   LLVMSetModuleDataLayout(module, layout);
   LLVMDisposeTargetData(layout);

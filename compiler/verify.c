@@ -303,18 +303,22 @@ done:
 
 fly_status flyi_verify(LLVMContextRef context, flyi_section ir, const char *name, LLVMModuleRef *out,
                        flyi_declarations *declarations, fly_error *error) {
-  return flyi_verify_watched(context, ir, name, out, declarations, NULL, error);
-}
-
-fly_status flyi_verify_watched(LLVMContextRef context, flyi_section ir, const char *name, LLVMModuleRef *out,
-                               flyi_declarations *declarations, flyi_watch *watch, fly_error *error) {
-  flyi_verifier v = {
-      .context = context, .name = name, .declarations = declarations, .watch = watch, .error = error};
-  return verify(&v, ir, out);
+  return flyi_verify_watched(context, ir, name, false, out, declarations, NULL, error);
 }
 
 fly_status flyi_verify_score(LLVMContextRef context, flyi_section ir, const char *name, LLVMModuleRef *out,
                              flyi_declarations *declarations, fly_error *error) {
-  flyi_verifier v = {.context = context, .name = name, .is_score = true, .declarations = declarations, .error = error};
+  return flyi_verify_watched(context, ir, name, true, out, declarations, NULL, error);
+}
+
+fly_status flyi_verify_watched(LLVMContextRef context, flyi_section ir, const char *name, bool is_score,
+                               LLVMModuleRef *out, flyi_declarations *declarations, flyi_watch *watch,
+                               fly_error *error) {
+  flyi_verifier v = {.context = context,
+                     .name = name,
+                     .is_score = is_score,
+                     .declarations = declarations,
+                     .watch = watch,
+                     .error = error};
   return verify(&v, ir, out);
 }

@@ -1,4 +1,4 @@
-/* watch.h: places of a mask that its author may want to hear of. While a mask is verified, watch.c plants a call
+/* watch.h: places of a mask or modifier that its author may want to hear of. While a mask is verified, watch.c plants a call
  *
  *     void fly_watch(i32 place, i1 happens, i64 value)
  *
@@ -34,9 +34,10 @@ void flyi_watch_free(flyi_watch *watch);
 /* The name of the planted function; verification lets it pass as one of our own. */
 #define FLYI_WATCH_FUNCTION "fly_watch"
 
-/* As flyi_verify: the symbolic form with the planted calls. */
-fly_status flyi_verify_watched(LLVMContextRef context, flyi_section ir, const char *name, LLVMModuleRef *out,
-                               flyi_declarations *declarations, flyi_watch *watch, fly_error *error);
+/* As flyi_verify or, with is_score, flyi_verify_score: the symbolic form with the planted calls. */
+fly_status flyi_verify_watched(LLVMContextRef context, flyi_section ir, const char *name, bool is_score,
+                               LLVMModuleRef *out, flyi_declarations *declarations, flyi_watch *watch,
+                               fly_error *error);
 
 /* The steps of verification call these where v->watch is set: for each function of the source, before its guards; and
  * for each index of `count` elements (an i64) of an object, before it is clamped. */

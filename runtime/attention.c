@@ -14,25 +14,26 @@ static void prepare_group(void *context, int64_t g, int worker) {
   flyi_schedule_group(context, g);
 }
 
-static void pack_block(const flyi_schedule *s, int64_t g, flyi_group group, int64_t block) {
+/* Keys and values of the phase's group g. */
+static flyi_pack_cpu keys_of(const flyi_schedule *s, int64_t g, flyi_group group) {
   const fly_attention *c = &s->call->c;
-  int64_t keys = flyi_len_kv(&c->geometry, group.b) - block * FLYI_BLOCK, at = g * s->key_blocks + block;
-  int64_t row = flyi_start_of(c->geometry.cu_seqlens_kv, group.b) + block * FLYI_BLOCK;
-  flyi_pack_cpu pack = {
-      .rows = flyi_map_rows(&c->geometry.kv_rows, group.b, group.h, row),
+  int64_t row = flyi_start_of(c->geometry.cu_seqlens_kv, group.b), at = g * s->key_blocks;
+  const int32_t *rows = flyi_map_rows(&c->geometry.kv_rows, group.b, group.h, row);
+  if (rows) row = 0;
+  return (flyi_pack_cpu){
+      .k = flyi_plane_row(&c->k, group.b, group.kv_head, row),
+      .v = flyi_plane_row(&c->v, group.b, group.kv_head, row),
       .k_stride = c->k.stride[2],
       .v_stride = c->v.stride[2],
-      .count = (int32_t)flyi_min64(keys, FLYI_BLOCK),
+      .len_kv = flyi_len_kv(&c->geometry, group.b),
+      .rows = rows,
       .type = c->k.type,
       .dim = c->kernel->desc.head_dim,
       .value_dim = c->kernel->desc.value_dim,
       .packed_k = s->k + at * s->k_floats,
       .packed_v = s->v_floats ? s->v + at * s->v_floats : NULL,
+      .state = s->state + at,
   };
-  if (pack.rows) row = 0;
-  pack.k = flyi_plane_row(&c->k, group.b, group.kv_head, row);
-  pack.v = flyi_plane_row(&c->v, group.b, group.kv_head, row);
-  s->special[at] = s->code->pack(&pack) != 0;
 }
 
 static int64_t pack_items(const flyi_schedule *s) { return (s->key_blocks + PACK_BLOCKS - 1) / PACK_BLOCKS; }
@@ -41,11 +42,12 @@ static void pack_keys(void *context, int64_t item, int worker) {
   (void)worker;
   const flyi_schedule *s = context;
   int64_t g = item / pack_items(s), first = item % pack_items(s) * PACK_BLOCKS;
-  flyi_group group = flyi_schedule_of(s, s->first + g);
-  int64_t blocks = (flyi_len_kv(&s->call->c.geometry, group.b) + FLYI_BLOCK - 1) / FLYI_BLOCK;
+  if (!s->ahead[g]) return;
+  flyi_pack_cpu keys = keys_of(s, g, flyi_schedule_of(s, s->first + g));
+  int64_t blocks = flyi_blocks(keys.len_kv);
   const int32_t *needed = s->needed + g * (s->key_blocks + 1);
   for (int64_t block = first; block < flyi_min64(first + PACK_BLOCKS, blocks); block++)
-    if (needed[block]) pack_block(s, g, group, block);
+    if (needed[block]) s->code->pack(&keys, block);
 }
 
 /* The group whose items contain `item`: item_start ascends. */
@@ -117,19 +119,16 @@ static void attend(void *context, int64_t item, int worker) {
   place at = place_of(p, item);
   flyi_group group = at.group;
   int64_t g = at.g, h = at.h, query = at.query;
-  int64_t key_row = flyi_start_of(c->geometry.cu_seqlens_kv, group.b);
+  flyi_pack_cpu keys = keys_of(s, g, group);
   flyi_forward_cpu f = {
       .type = c->q.type,
       .out_type = c->out.type,
       .dim = c->kernel->desc.head_dim,
       .value_dim = c->kernel->desc.value_dim,
       .scale = c->kernel->score ? c->scale : c->scale * 1.44269504f,
-      .k = s->k + g * s->key_blocks * s->k_floats,
-      .v = s->v_floats ? s->v + g * s->key_blocks * s->v_floats
-                       : (const float *)flyi_plane_row(&c->v, group.b, group.kv_head, key_row),
+      .keys = &keys,
+      .v = keys.packed_v ? keys.packed_v : keys.v,
       .v_stride = s->v_floats ? s->v_floats / FLYI_BLOCK : c->v.stride[2],
-      .special = s->special + g * s->key_blocks,
-      .len_kv = flyi_len_kv(&c->geometry, group.b),
       .run_blocks = (int32_t)(s->map->info.tile_kv / FLYI_BLOCK),
       .tile = c->kernel->mask->code.tile,
       .args = s->map->args,
@@ -158,7 +157,7 @@ static void run_phase(flyi_schedule *s, int64_t groups) {
     items += count;
   }
   s->item_start[groups] = items;
-  flyi_parallel(&s->threads, groups * pack_items(s), pack_keys, s);
+  if (s->workers > 1) flyi_parallel(&s->threads, groups * pack_items(s), pack_keys, s);
   flyi_parallel(&s->threads, items, attend, &(phase){s, groups});
 }
 

@@ -18,7 +18,11 @@
 #include "backward.h"
 #include "cuda.h"
 
-enum { WORKER_BYTES = 16 << 20 };
+enum {
+  WORKER_BYTES = 16 << 20,
+  FEW_BLOCKS = 2,        /* of 64 keys, of a tile; FLYI_TILE_BLOCKS where queries are far and it takes no more than */
+  TILE_BYTES = 800 << 10 /* of a core's second-level cache */
+};
 
 /* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
@@ -65,6 +69,28 @@ static void plan_phases(flyi_backward *b) {
   place(b, NULL);
 }
 
+/* ---- tiles of keys ----------------------------------------------------------------------------------------------- */
+
+static void set_tiles(flyi_backward *b, int blocks) {
+  b->tile_blocks = blocks;
+  b->key_tiles = (flyi_blocks(b->call->domain.max_kv) + blocks - 1) / blocks;
+}
+
+static bool fits_large_tiles(const flyi_backward *b) { return b->key_bytes * FLYI_TILE_BLOCKS <= TILE_BYTES; }
+
+/* A tile of four blocks meets Q, dO and dQ half as often as one of two: worth its cache where these come from memory
+ * each time, and where enough tiles are left to share. Sums have the same order either way. */
+static void choose_tiles(flyi_backward *b) {
+  const fly_map_info *m = &b->map->info;
+  int64_t columns = m->batch * m->heads * m->tiles_kv, seen = m->tiles_full + m->tiles_partial;
+  if (!columns || !fits_large_tiles(b)) return;
+  if (seen * m->tile_q / columns * (2 * b->k_width + b->v_width) * 4 <= FLYI_CACHE_BYTES) return;
+  if (b->groups * b->key_tiles < 8 * b->workers) return;
+  set_tiles(b, FLYI_TILE_BLOCKS);
+}
+
+/* ---- the plan ---------------------------------------------------------------------------------------------------- */
+
 static fly_status plan(flyi_backward *b, const flyi_call *call, fly_error *error) {
   const fly_attention *c = &call->c;
   const fly_kernel_desc *d = &c->kernel->desc;
@@ -75,7 +101,7 @@ static fly_status plan(flyi_backward *b, const flyi_call *call, fly_error *error
   b->group_heads = flyi_group_heads(call);
   b->groups = c->geometry.batch * (c->geometry.heads / b->group_heads);
   b->query_blocks = flyi_blocks(call->domain.max_q);
-  b->key_tiles = (flyi_blocks(call->domain.max_kv) + FLYI_TILE_BLOCKS - 1) / FLYI_TILE_BLOCKS;
+  set_tiles(b, FEW_BLOCKS);
   b->threads = (flyi_threads){c->threads, c->parallel_for, c->parallel_user};
   int products = 3 * d->head_dim + 2 * d->value_dim;
   b->workers = flyi_worker_count(&b->threads, flyi_worth_sharing(call, products, b->groups * b->key_tiles));
@@ -85,7 +111,7 @@ static fly_status plan(flyi_backward *b, const flyi_call *call, fly_error *error
   b->k_in_place = flyi_in_place(&c->k, &c->geometry.kv_rows, lanes);
   b->d_q_in_place = flyi_in_place(&c->d_q, &c->geometry.q_rows, lanes);
   b->key_bytes = flyi_backward_key_bytes(b);
-  b->scratch_bytes = b->key_bytes * FLYI_TILE_BLOCKS;
+  b->scratch_bytes = b->key_bytes * (fits_large_tiles(b) ? FLYI_TILE_BLOCKS : FEW_BLOCKS);
   if ((status = flyi_side_plan(b, true, &b->queries, error)) || (status = flyi_side_plan(b, false, &b->keys, error)))
     return status;
   plan_phases(b);
@@ -113,9 +139,7 @@ fly_status fly_attention_backward(const fly_attention *attention, fly_error *err
   fly_status status;
   if ((status = flyi_backward_check(attention, &call, error))) return status;
   if (call.c.kernel->cuda_target[0]) return flyi_cuda_backward(&call, error);
-  if ((status = plan(&b, &call, error)) ||
-      (status = flyi_workspace_check(&call.c, b.bytes, error)))
-    return status;
+  if ((status = plan(&b, &call, error)) || (status = flyi_workspace_check(&call.c, b.bytes, error))) return status;
   if (!b.map) {
     if ((status = flyi_call_map(&call, &map, error))) goto done;
     b.map = map;
@@ -129,6 +153,7 @@ fly_status fly_attention_backward(const fly_attention *attention, fly_error *err
     goto done;
   }
   place(&b, workspace);
+  choose_tiles(&b);
   run(&b);
 done:
   flyi_mask_args_free(call.score_args);

@@ -46,8 +46,8 @@ void flyi_sink_gradient(const struct flyi_backward *b);
 
 /* ---- the whole (backward.c) -------------------------------------------------------------------------------------- */
 
-/* A tile of keys: what one item of work takes through all queries that see them. */
-enum { FLYI_TILE_BLOCKS = 2 /* of 64 keys: halves the sweeps over Q, dO and dQ */ };
+/* A tile of keys: what one item of work takes through all queries that see them, in blocks of 64 keys. */
+enum { FLYI_TILE_BLOCKS = 4 /* at most */, FLYI_CACHE_BYTES = 768 << 10 /* of a core's second-level cache */ };
 
 typedef struct flyi_backward {
   const flyi_call *call;
@@ -58,6 +58,7 @@ typedef struct flyi_backward {
   int32_t k_width, v_width; /* padded head_dim, value_dim */
   int64_t groups, group_heads, phase_groups;
   int64_t query_blocks, key_tiles;                           /* of the longest entry */
+  int tile_blocks;                                           /* of a tile of keys */
   bool q_in_place, d_out_in_place, k_in_place, d_q_in_place; /* whole blocks of 64 rows */
   flyi_side queries, keys;
   int64_t key_bytes, scratch_bytes, bytes;
@@ -73,26 +74,11 @@ typedef struct flyi_backward {
 
 /* ---- rows that are needed soon (backward_fetch.c) ---------------------------------------------------------------- */
 
-enum { FLYI_FETCH_PARTS = 16, FLYI_FETCH_ROWS = 192 /* with a block of pairs */ };
-
-typedef struct flyi_fetch {
-  struct {
-    const char *plane;
-    const int32_t *rows;
-    int64_t step;
-    int count, bytes;
-  } part[FLYI_FETCH_PARTS];
-  int first, last;
-  const char *row[FLYI_FETCH_ROWS];
-} flyi_fetch;
-
 /* `count` rows of a plane, from `row` or as `rows` says. More than there is room for is forgotten. */
-void flyi_fetch_add(flyi_fetch *f, const fly_tensor *t, int64_t b, int64_t h, int64_t row, const int32_t *rows,
+void flyi_fetch_add(flyi_fetch_cpu *f, const fly_tensor *t, int64_t b, int64_t h, int64_t row, const int32_t *rows,
                     int count);
 /* 64 rows of `width` floats; null: none. */
-void flyi_fetch_add_block(flyi_fetch *f, const float *rows, int width);
-/* Gives the next ones to a block of pairs, which asks for them while it is computed. */
-void flyi_fetch_give(flyi_fetch *f, flyi_backward_cpu *pairs);
+void flyi_fetch_add_block(flyi_fetch_cpu *f, const float *rows, int width);
 
 /* ---- blocks of queries (backward_queries.c) ---------------------------------------------------------------------- */
 
@@ -111,7 +97,7 @@ flyi_queries flyi_queries_at(const flyi_backward *b, int64_t g, flyi_group group
 void flyi_queries_begin(void *backward, int64_t item, int worker);
 int64_t flyi_queries_items(const flyi_backward *b);
 /* Tile `tile` meets the queries: when this returns they are ready. */
-void flyi_queries_open(const flyi_backward *b, flyi_queries *x, int tile, flyi_fetch *fetch);
+void flyi_queries_open(const flyi_backward *b, flyi_queries *x, int tile, flyi_fetch_cpu *fetch);
 /* Adds the tile's part of dQ, `count` blocks of pairs, in its turn. */
 void flyi_queries_add(const flyi_backward *b, const flyi_queries *x, int tile, const flyi_backward_cpu *pairs,
                       int count);

@@ -60,7 +60,7 @@ static int next_tile(const flyi_backward *b, const flyi_queries *x, int64_t bloc
   if (low >= count) return DONE;
   int64_t first = runs[low].first * wide;
   if (first < block) first = block;
-  return first < blocks ? (int)(first / FLYI_TILE_BLOCKS) : DONE;
+  return first < blocks ? (int)(first / b->tile_blocks) : DONE;
 }
 
 /* ---- before a phase ---------------------------------------------------------------------------------------------- */
@@ -116,9 +116,9 @@ static void pack(const flyi_backward *b, const flyi_queries *x) {
 }
 
 /* The rows of the block behind, which this worker may have to make ready soon. */
-static void fetch_next(const flyi_backward *b, const flyi_queries *x, flyi_fetch *fetch) {
+static void fetch_next(const flyi_backward *b, const flyi_queries *x, flyi_fetch_cpu *fetch) {
   const fly_attention *c = &b->call->c;
-  int64_t row = x->row + FLYI_BLOCK, first_row = x->first_row + FLYI_BLOCK;
+  int64_t ahead = b->tile_blocks * FLYI_BLOCK, row = x->row + ahead, first_row = x->first_row + ahead;
   int count = (int)flyi_min64(flyi_len_q(&c->geometry, x->group.b) - row, FLYI_BLOCK);
   const int32_t *rows = flyi_map_rows(&c->geometry.q_rows, x->group.b, x->h, first_row);
   const int32_t *out_rows = flyi_map_rows(&c->out_rows, x->group.b, x->h, first_row);
@@ -129,10 +129,10 @@ static void fetch_next(const flyi_backward *b, const flyi_queries *x, flyi_fetch
 }
 
 /* Where the finished rows of dQ go, if this is their last tile. */
-static void fetch_last(const flyi_backward *b, const flyi_queries *x, int tile, flyi_fetch *fetch) {
+static void fetch_last(const flyi_backward *b, const flyi_queries *x, int tile, flyi_fetch_cpu *fetch) {
   const fly_attention *c = &b->call->c;
   const int32_t *rows = flyi_map_rows(&c->geometry.q_rows, x->group.b, x->h, x->first_row);
-  if (!rows || !x->d_q || b->queries.repeats || next_tile(b, x, (int64_t)(tile + 1) * FLYI_TILE_BLOCKS) != DONE) return;
+  if (!rows || !x->d_q || b->queries.repeats || next_tile(b, x, (int64_t)(tile + 1) * b->tile_blocks) != DONE) return;
   flyi_fetch_add(fetch, &c->d_q, x->group.b, x->h, 0, rows, x->count);
 }
 
@@ -140,10 +140,14 @@ static void pause_a_while(int spins) {
   if (spins >= SPINS)
     sched_yield();
   else
+#if defined __aarch64__
+    __asm__ volatile("yield");
+#else
     __builtin_ia32_pause();
+#endif
 }
 
-void flyi_queries_open(const flyi_backward *b, flyi_queries *x, int tile, flyi_fetch *fetch) {
+void flyi_queries_open(const flyi_backward *b, flyi_queries *x, int tile, flyi_fetch_cpu *fetch) {
   atomic_int *turn = &b->turn[x->slot];
   x->first = next_tile(b, x, 0) == tile;
   if (x->first) {
@@ -163,7 +167,7 @@ void flyi_queries_add(const flyi_backward *b, const flyi_queries *x, int tile, c
   bool adds = b->call->c.add_gradients && x->d_q_in_place && !b->queries.repeats; /* to what the caller's rows hold */
   if (x->first && !adds) memset(x->d_q, 0, sizeof(float) * FLYI_BLOCK * b->k_width);
   for (int i = 0; i < count; i++) b->code->add_queries(&pairs[i]);
-  int next = next_tile(b, x, (int64_t)(tile + 1) * FLYI_TILE_BLOCKS);
+  int next = next_tile(b, x, (int64_t)(tile + 1) * b->tile_blocks);
   if (next == DONE && !b->queries.repeats && !x->d_q_in_place)
     flyi_side_store(b, &b->queries, 0, x->group.b, x->h, x->row, x->count, x->d_q, b->k_width);
   atomic_store_explicit(turn, next, memory_order_release);

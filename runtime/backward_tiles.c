@@ -12,8 +12,6 @@
 
 #include "backward.h"
 
-enum { CACHE_BYTES = 768 << 10 /* of a core's second-level cache, for queries */ };
-
 /* A block of 64 keys of the tile, and how far its row of the transposed map has been walked. */
 typedef struct key_block {
   const fly_run *run, *end;
@@ -33,7 +31,7 @@ typedef struct tile {
   bool packed;
   bool far; /* the queries of a head do not stay in the cache until the next tile */
   key_block block[FLYI_TILE_BLOCKS];
-  flyi_fetch fetch;
+  flyi_fetch_cpu fetch;
 } tile;
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
@@ -68,8 +66,8 @@ static bool locate(const flyi_backward *b, int64_t item, tile *t) {
   const fly_geometry *g = &b->call->c.geometry;
   *t = (tile){.b = b, .g = set + rest % groups, .index = rest / groups};
   t->group = flyi_group_of(b->call, b->group_heads, b->first + t->g);
-  int64_t len = flyi_len_kv(g, t->group.b), first = t->index * FLYI_TILE_BLOCKS;
-  t->count = (int)flyi_min64(flyi_blocks(len) - first, FLYI_TILE_BLOCKS);
+  int64_t len = flyi_len_kv(g, t->group.b), first = t->index * b->tile_blocks;
+  t->count = (int)flyi_min64(flyi_blocks(len) - first, b->tile_blocks);
   for (int i = 0; i < t->count; i++) {
     key_block *x = &t->block[i];
     x->row = (first + i) * FLYI_BLOCK;
@@ -105,7 +103,7 @@ static void pack_block(const flyi_backward *b, flyi_group group, key_block *x) {
 }
 
 /* The rows of the tile's own gradients, and of the tile that this worker may take next. */
-static void fetch_tile(const flyi_backward *b, int64_t item, const tile *own, flyi_fetch *fetch) {
+static void fetch_tile(const flyi_backward *b, int64_t item, const tile *own, flyi_fetch_cpu *fetch) {
   const fly_attention *c = &b->call->c;
   tile next;
   bool more = item < b->phase * b->key_tiles && locate(b, item, &next);
@@ -173,8 +171,8 @@ static void take_queries(tile *t, int64_t head, int64_t block) {
         .slope = c->kernel->score ? c->kernel->score->code.slope : NULL,
         .score_args = b->call->score_args,
         .scratch = keys->work,
+        .fetch = &t->fetch,
     };
-    flyi_fetch_give(&t->fetch, &pairs[count]);
     b->code->block(&pairs[count++]);
   }
   flyi_queries_add(b, &x, (int)t->index, pairs, count);
@@ -190,6 +188,16 @@ static void fetch_queries(tile *t, int64_t head, int64_t block) {
   flyi_fetch_add_block(&t->fetch, x.d_q, b->k_width);
 }
 
+/* Whether Q, dO and dQ of so many blocks of queries stay in the cache until the next tile, and how many rows to ask for
+ * at a time. A whole row each time is predictable to the processor; what comes from all over memory takes longer. */
+static void plan_fetches(tile *t, int64_t query_blocks) {
+  const flyi_backward *b = t->b;
+  const fly_geometry *g = &b->call->c.geometry;
+  t->far = query_blocks * FLYI_BLOCK * (2 * b->k_width + b->v_width) * 4 > FLYI_CACHE_BYTES;
+  bool many = t->far && 3 * FLYI_BLOCK > t->count * FLYI_FETCHES;
+  t->fetch.rows = many || g->q_rows.rows || g->kv_rows.rows ? 2 : 1;
+}
+
 static void take_head(tile *t, int64_t head) {
   const flyi_backward *b = t->b;
   int64_t blocks = flyi_blocks(flyi_len_q(&b->call->c.geometry, t->group.b)), tiles = 0;
@@ -200,7 +208,7 @@ static void take_head(tile *t, int64_t head) {
     x->end = x->run + (count > 0 ? count : 0);
     for (const fly_run *run = x->run; i == 0 && run < x->end; run++) tiles += run->count;
   }
-  t->far = tiles * b->map->info.tile_q * (2 * b->k_width + b->v_width) * 4 > CACHE_BYTES;
+  plan_fetches(t, tiles * b->map->info.tile_q / FLYI_BLOCK);
   for (int64_t block = 0;; block++) {
     int64_t next = INT64_MAX;
     for (int i = 0; i < t->count; i++) next = flyi_min64(next, next_queries(b, &t->block[i], block));

@@ -61,7 +61,7 @@ typedef struct build {
   flyi_band *band;
   int64_t bands, done;   /* done: before the others joined */
   flyi_scratch *scratch; /* of each worker */
-  atomic_bool failed;
+  atomic_bool failed, late;
 } build;
 
 static int32_t band_rows(const flyi_survey *s) {
@@ -88,7 +88,9 @@ static bool make_bands(build *b, int32_t planes) {
 static void build_band(void *context, int64_t item, int worker) {
   build *b = context;
   item += b->done;
-  if (!b->failed && !flyi_band_build(&b->band[item], &b->scratch[worker])) b->failed = true;
+  if (b->failed || flyi_band_build(&b->band[item], &b->scratch[worker])) return;
+  if (b->scratch[worker].late) b->late = true;
+  b->failed = true;
 }
 
 /* Most maps are done before a thread has woken up, and on a busy machine waiting for one can cost a hundred times the work:
@@ -138,7 +140,9 @@ static bool join_bands(fly_map *map, const build *b) {
   return ok;
 }
 
-static fly_status build_planes(fly_map *map, const flyi_survey *survey, const flyi_threads *threads, fly_error *error) {
+/* FLY_OK and *late: the time was up. */
+static fly_status build_planes(fly_map *map, const flyi_survey *survey, const flyi_threads *threads, bool *late,
+                               fly_error *error) {
   build b = {.survey = survey};
   bool ok = make_bands(&b, map->plane_count);
   int workers = ok ? flyi_worker_count(threads, b.bands) : 0, ready = 0;
@@ -152,7 +156,8 @@ static fly_status build_planes(fly_map *map, const flyi_survey *survey, const fl
   while (ready > 0) flyi_scratch_free(&b.scratch[--ready]);
   for (int64_t i = 0; b.band && i < b.bands; i++) flyi_band_free(&b.band[i]);
   free(b.band), free(b.scratch);
-  return ok ? FLY_OK : flyi_no_memory(error);
+  *late = b.late;
+  return ok || b.late ? FLY_OK : flyi_no_memory(error);
 }
 
 /* ---- the map ----------------------------------------------------------------------------------------------------- */
@@ -229,18 +234,19 @@ void flyi_map_complete(fly_map *map) {
   info->bytes += info->batch * info->heads * sizeof *map->plane_of;
 }
 
-fly_status fly_map_build(fly_bound *bound, const fly_geometry *geometry, const fly_map_options *options, fly_map **out,
-                         fly_error *error) {
+static fly_status build_map(fly_bound *bound, const fly_geometry *geometry, const fly_map_options *options,
+                            int64_t until, fly_map **out, fly_error *error) {
   flyi_plan plan = {0};
   fly_map *map;
+  bool late;
   if (!out) return flyi_fail(error, FLY_ERROR_ARGUMENT, "out is NULL");
   *out = NULL;
   if (!bound) return flyi_fail(error, FLY_ERROR_ARGUMENT, "bound is NULL");
   fly_status status = flyi_map_create(geometry, options, &map, error);
   if (status) return status;
   if ((status = flyi_map_bind(map, bound, error)) ||
-      (status = flyi_plan_create(map, map->fast, &map->threads, &plan, error)) ||
-      (status = build_planes(map, plan.survey, &map->threads, error)))
+      (status = flyi_plan_create(map, map->fast, until, &map->threads, &plan, error)) ||
+      (status = build_planes(map, plan.survey, &map->threads, &late, error)) || late)
     goto done;
   map->built = true;
   flyi_map_complete(map);
@@ -250,6 +256,16 @@ done:
   flyi_plan_free(&plan);
   fly_map_release(&map);
   return status;
+}
+
+fly_status fly_map_build(fly_bound *bound, const fly_geometry *geometry, const fly_map_options *options, fly_map **out,
+                         fly_error *error) {
+  return build_map(bound, geometry, options, 0, out, error);
+}
+
+fly_status flyi_map_build_until(fly_bound *bound, const fly_geometry *geometry, int64_t until, fly_map **out,
+                                fly_error *error) {
+  return build_map(bound, geometry, NULL, until, out, error);
 }
 
 fly_map *fly_map_retain(fly_map *map) {
@@ -270,7 +286,7 @@ void fly_map_get_info(const fly_map *map, fly_map_info *info) {
 
 const flyi_plane *flyi_map_plane(const fly_map *map, fly_order order, int64_t b, int64_t h) {
   const fly_geometry *g = &map->geometry;
-  if (b < 0 || b >= g->batch || h < 0 || h >= g->heads) return NULL;
+  if (b < 0 || b >= g->batch || h < 0 || h >= g->heads || (order != FLY_BY_QUERY && order != FLY_BY_KEY)) return NULL;
   const flyi_plane *planes = map->planes;
   if (order == FLY_BY_KEY) planes = atomic_load_explicit(&((fly_map *)map)->transposed, memory_order_acquire);
   int64_t at = (map->info.batch == 1 ? 0 : b) * map->info.heads + (map->info.heads == 1 ? 0 : h);

@@ -4,13 +4,9 @@
 
 #include "runtime.h"
 
-/* ---- the builds of templates/attn_fwd_cpu.c (cpu.c) -------------------------------------------------------------- */
+/* ---- the builds of templates/attn_fwd_cpu.c and attn_split_cpu.c (cpu.c) ----------------------------------------- */
 
-extern const flyi_forward_code flyi_forward_x86_64, flyi_forward_x86_64_v3, flyi_forward_x86_64_v4,
-    flyi_forward_x86_64_v4_bf16;
 const flyi_forward_code *flyi_forward_code_of(flyi_isa isa, fly_type type);
-
-extern const flyi_split_code flyi_split_x86_64, flyi_split_x86_64_v3, flyi_split_x86_64_v4, flyi_split_x86_64_v4_bf16;
 const flyi_split_code *flyi_split_code_of(flyi_isa isa, fly_type type);
 
 /* ---- a checked call (check_call.c, check_tensors.c) -------------------------------------------------------------- */
@@ -118,7 +114,8 @@ typedef struct flyi_schedule {
   /* The workspace, [phase_groups] each: */
   float *k, *v;        /* [key_blocks, ...] */
   int32_t *needed;     /* [key_blocks + 1]: whether some query of the group sees the block */
-  uint8_t *special;    /* [key_blocks]: V holds an infinity or a NaN */
+  uint8_t *state;      /* [key_blocks]: FLYI_UNPACKED and so on */
+  uint8_t *ahead;      /* whether the group's keys are packed before anything else */
   flyi_item *items;    /* [group_heads * query_blocks], the most expensive first */
   int64_t *item_start; /* [phase_groups + 1]; after prepare the counts, then their sums */
   char *scratch;       /* [workers] */
@@ -162,8 +159,6 @@ void flyi_split_run(flyi_split *s, void *workspace);
 
 /* ---- backward (backward.h), the builds of templates/attn_bwd_cpu.c (cpu.c) --------------------------------------- */
 
-extern const flyi_backward_code flyi_backward_x86_64, flyi_backward_x86_64_v3, flyi_backward_x86_64_v4,
-    flyi_backward_x86_64_v4_bf16;
 const flyi_backward_code *flyi_backward_code_of(flyi_isa isa, fly_type type);
 
 #endif

@@ -23,6 +23,7 @@ static fly_status check_score(const fly_attention *c, fly_error *error) {
 
 static fly_status check_objects(const fly_attention *c, fly_error *error) {
   if (!c->kernel) return REFUSE(error, "kernel is NULL");
+  if (!flyi_isa_is_here(c->kernel->isa)) return flyi_mask_check_here(c->kernel->mask, error);
   if (!c->bound) return REFUSE(error, "bound is NULL");
   const flyi_image *code = &c->kernel->mask->image, *values = &c->bound->mask->image;
   /* The slots too: two masks may have been made to share an identity. */

@@ -2,7 +2,7 @@
  *
  *   the handle (cuda.c)  |  what is resident on a device (cuda_resident.c)
  *   |  calls (cuda_module.c, cuda_check.c, cuda_map.c, cuda_launch.c, cuda_split.c, cuda_backward.c)
- *   |  row by row (cuda_rows.c, cuda_merge.c, cuda_gated.c) */
+ *   |  row by row (cuda_rows.c, cuda_merge.c, cuda_gated.c, cuda_selection.c) */
 #ifndef FLYMASK_RUNTIME_CUDA_H
 #define FLYMASK_RUNTIME_CUDA_H
 
@@ -134,7 +134,9 @@ fly_status flyi_cuda_put_map(flyi_cuda_launch *l, fly_order order, int32_t outer
 /* Bytes that `stage` makes, copied for the call or kept with its map. */
 fly_status flyi_cuda_put(flyi_cuda_launch *l, flyi_hash key, flyi_stage_fn *stage, const void *object,
                          flyi_device_memory *out, fly_error *error);
-enum { FLYI_KEY_GEOMETRY = 1, FLYI_KEY_OUT_ROWS, FLYI_KEY_MAP, FLYI_KEY_FINISH = FLYI_KEY_MAP + 2 };
+enum {
+  FLYI_KEY_GEOMETRY = 1, FLYI_KEY_OUT_ROWS, FLYI_KEY_PLACES, FLYI_KEY_MAP, FLYI_KEY_FINISH = FLYI_KEY_MAP + 2
+};
 
 /* ---- calls (cuda_launch.c, cuda_backward.c) -------------------------------------------------------------------- */
 

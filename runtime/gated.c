@@ -9,11 +9,11 @@
 
 enum { CHUNK_ROWS = 128 };
 
-extern const flyi_gate_code flyi_gate_x86_64, flyi_gate_x86_64_v3, flyi_gate_x86_64_v4;
+extern const flyi_gate_code FLYI_BUILDS(flyi_gate_);
 
 const flyi_gate_code *flyi_gate_code_of(flyi_isa isa) {
-  static const flyi_gate_code *const all[] = {&flyi_gate_x86_64, &flyi_gate_x86_64_v3, &flyi_gate_x86_64_v4};
-  return all[flyi_isa_vectors(isa)];
+  static const flyi_gate_code *const all[] = {FLYI_BUILDS(&flyi_gate_)};
+  return all[flyi_isa_build(isa)];
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
@@ -104,8 +104,7 @@ static void fill_zeros(const fly_tensor *t) {
         memset(flyi_plane_row(t, b, h, r), 0, (size_t)t->shape[3] * fly_type_size(t->type));
 }
 
-/* Whether a part writes every row of its output: a row map has no row twice. */
-static bool covers(const flyi_gated *g, int part) {
+bool flyi_gated_covers(const flyi_gated *g, int part) {
   const fly_geometry *geometry = &g->parts[part].attention.geometry;
   if (geometry->cu_seqlens_q) return geometry->cu_seqlens_q[geometry->batch] == g->rows;
   return !geometry->len_q || geometry->len_q == g->rows;
@@ -126,7 +125,7 @@ static int closing_part(const flyi_gated *g) {
   int part = -1;
   for (int i = 0; i < g->c.count; i++) {
     const fly_attention *a = &g->parts[i].attention;
-    if (!a->out_rows.rows && !a->geometry.q_rows.rows && covers(g, i)) part = i;
+    if (!a->out_rows.rows && !a->geometry.q_rows.rows && flyi_gated_covers(g, i)) part = i;
   }
   return part;
 }
@@ -153,7 +152,7 @@ static fly_status attend(const flyi_gated *g, int part, const fly_tensor *out, c
                          fly_error *error) {
   fly_attention a = g->parts[part].attention;
   a.out = *out;
-  if (!covers(g, part)) fill_zeros(out);
+  if (!flyi_gated_covers(g, part)) fill_zeros(out);
   return flyi_attention_forward(&a, after, error);
 }
 
@@ -174,6 +173,10 @@ fly_status fly_gated_forward(const fly_gated_call *call, fly_error *error) {
   bool *made = NULL;
   pass p = {0};
   fly_status status = flyi_gated_check(call, false, &g, error);
+  if (!status && g.c.cuda) {
+    status = flyi_cuda_gated_call(&g, false, error);
+    goto done;
+  }
   if (status) goto done;
   outs = flyi_alloc(g.c.count, sizeof *outs), made = flyi_alloc(g.c.count, sizeof *made);
   if (!outs || !made) {
@@ -212,6 +215,10 @@ fly_status fly_gated_backward(const fly_gated_call *call, fly_error *error) {
   fly_tensor share = {0}, *outs = NULL;
   pass p = {0};
   fly_status status = flyi_gated_check(call, true, &g, error);
+  if (!status && g.c.cuda) {
+    status = flyi_cuda_gated_call(&g, true, error);
+    goto done;
+  }
   if (status) goto done;
   if (!(outs = flyi_alloc(g.c.count, sizeof *outs))) {
     status = flyi_no_memory(error);

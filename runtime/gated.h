@@ -22,7 +22,12 @@ typedef struct flyi_gated {
 
 /* The caller frees `parts`, also after a failure. */
 fly_status flyi_gated_check(const fly_gated_call *call, bool backward, flyi_gated *out, fly_error *error);
+/* Whether a part writes every row of its output: a row map has no row twice. */
+bool flyi_gated_covers(const flyi_gated *g, int part);
 static inline bool flyi_gate_projected(const fly_gate *gate) { return !gate->logits.data; }
+
+/* A checked call whose kernels are for GPUs (cuda_gated.c). */
+fly_status flyi_cuda_gated_call(const flyi_gated *g, bool backward, fly_error *error);
 
 /* ---- projected gates (gated_project.c) --------------------------------------------------------------------------- */
 

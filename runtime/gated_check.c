@@ -76,9 +76,12 @@ static fly_status complete_part(const flyi_gated *g, int i, bool backward, fly_e
   if (!flyi_copy_struct(a, sizeof *a, &given->attention))
     return REFUSE(error, "parts[%d].attention.size is %zu: set it with FLY_INIT(fly_attention)", i,
                   given->attention.size);
-  if (a->kernel && a->kernel->cuda_target[0])
-    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "parts[%d].attention.kernel is for %s: gated sums run on the CPU", i,
-                     a->kernel->cuda_target);
+  if (a->kernel && a->kernel->cuda_target[0] && !g->c.cuda)
+    return REFUSE(error, "cuda is NULL: parts[%d].attention.kernel is for %s (fly_cuda_create makes one)", i,
+                  a->kernel->cuda_target);
+  if (a->kernel && !a->kernel->cuda_target[0] && g->c.cuda)
+    return REFUSE(error, "cuda is given, but parts[%d].attention.kernel is for the CPU", i);
+  a->cuda = g->c.cuda, a->stream = g->c.stream;
   if (a->d_sink.data)
     return REFUSE(error, "parts[%d].attention.d_sink is given: a gated call has no gradients of sinks", i);
   a->q = g->c.q, a->k = g->c.k, a->v = g->c.v;
@@ -176,6 +179,7 @@ fly_status flyi_gated_check(const fly_gated_call *call, bool backward, flyi_gate
   if (c->count < 1 || c->count > FLYI_GATE_PARTS || !c->parts)
     return REFUSE(error, "count is %d, or parts is NULL: 1 to %d parts", c->count, FLYI_GATE_PARTS);
   if (c->threads < 0) return REFUSE(error, "threads is %d", c->threads);
+  if (c->stream && !c->cuda) return REFUSE(error, "stream is given, but cuda is NULL: set both for tensors of a GPU");
   take_shape(g, backward);
   int64_t x[4] = {g->batch, 1, g->rows, c->x.shape[3]};
   if ((status = check_tensor("", backward ? "d_out" : "out", &c->out, c->out.shape, !backward, error)) ||

@@ -18,6 +18,17 @@ static fly_status check_desc(const fly_kernel_desc *d, fly_error *error) {
   return FLY_OK;
 }
 
+/* The level that `target` names, which may be of another architecture if the mask or modifier is compiled for that. */
+static fly_status find_isa(const fly_mask *mask, const char *target, const char *what, flyi_isa *out,
+                           fly_error *error) {
+  fly_status status = flyi_isa_parse_any(target, out, error);
+  if (status || flyi_isa_is_here(*out) != mask->elsewhere) return status;
+  return flyi_fail(error, FLY_ERROR_ARGUMENT,
+                   "a kernel for %s, and its %s is compiled for %s: set the target in "
+                   "fly_compile_options too",
+                   flyi_isa_name(*out), what, mask->image.target);
+}
+
 fly_status fly_kernel_create(fly_mask *mask, const fly_kernel_desc *desc, fly_kernel **out, fly_error *error) {
   fly_kernel_desc d;
   flyi_isa isa;
@@ -31,12 +42,15 @@ fly_status fly_kernel_create(fly_mask *mask, const fly_kernel_desc *desc, fly_ke
   if (d.value_dim == 0) d.value_dim = d.head_dim;
   if ((status = check_desc(&d, error))) return status;
   bool cuda = flyi_is_cuda_target(d.target);
-  if (cuda && strlen(d.target) >= sizeof ((fly_kernel *)0)->cuda_target)
+  if (cuda && strlen(d.target) >= sizeof((fly_kernel *)0)->cuda_target)
     return flyi_fail(error, FLY_ERROR_ARGUMENT, "desc.target is %.40s: not a target", d.target);
   if (cuda && (d.head_dim > 256 || d.value_dim > 256))
     return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "desc.head_dim is %d, value_dim %d: kernels for GPUs go up to 256",
                      d.head_dim, d.value_dim);
-  if ((status = flyi_isa_parse(d.target && !cuda ? d.target : mask->image.target, &isa, error))) return status;
+  if ((status = find_isa(mask, d.target && !cuda ? d.target : mask->image.target, "mask", &isa, error))) return status;
+  if (d.score && !cuda &&
+      (status = find_isa(flyi_of_score(d.score), flyi_isa_name(isa), "score modifier", &isa, error)))
+    return status;
   fly_kernel *kernel = flyi_alloc(1, sizeof *kernel);
   if (!kernel) return flyi_no_memory(error);
   if (cuda) strcpy(kernel->cuda_target, d.target);

@@ -69,7 +69,7 @@ static fly_status load_score(const flyi_image *image, fly_mask **out, fly_error 
   uint8_t *copy = flyi_alloc(image->score.size, 1);
   if (!copy) return flyi_no_memory(error);
   memcpy(copy, image->score.data, image->score.size);
-  fly_status status = flyi_mask_from_image(copy, image->score.size, (flyi_code){0}, false, out, error);
+  fly_status status = flyi_mask_from_image(copy, image->score.size, (flyi_code){0}, FLYI_LOADED, out, error);
   if (status || (*out)->image.kind == FLYI_SCORE) return status;
   fly_mask_release(out);
   return flyi_fail(error, FLY_ERROR_IMAGE, "damaged image: its score modifier is none");
@@ -96,7 +96,7 @@ fly_status fly_kernel_load(const void *bytes, size_t size, fly_kernel **out, fly
   if (!copy) return flyi_no_memory(error);
   memcpy(copy, bytes, size);
   fly_mask *mask, *score = NULL;
-  fly_status status = flyi_mask_from_image(copy, size, (flyi_code){0}, false, &mask, error); /* takes the copy */
+  fly_status status = flyi_mask_from_image(copy, size, (flyi_code){0}, FLYI_LOADED, &mask, error); /* takes the copy */
   if (status) return status;
   fly_kernel_desc desc = mask->image.kernel;
   fly_error why;

@@ -1,6 +1,6 @@
-/* loader.c: maps a mask's object file into the process, without LLVM. Input: a relocatable ELF64 object for x86-64 as
- * emit.c makes it (System V gABI and x86-64 psABI). Output: its function FLYI_TILE_SYMBOL, or the two of a score
- * modifier.
+/* loader.c: maps a mask's object file into the process, without LLVM. Input: a relocatable ELF64 object for this
+ * machine's architecture as emit.c makes it (System V gABI; psABI of x86-64 or AArch64). Output: its function
+ * FLYI_TILE_SYMBOL, or the two of a score modifier.
  *
  * Our own objects are small and of few shapes: code and constants, references relative to the program counter, and
  * calls of memcpy and the like. Everything else is an error, and no number of the file is used before it is checked.
@@ -14,6 +14,14 @@
 #include "runtime.h"
 
 enum { MAX_SECTIONS = 256, MAX_ALIGN = 4096, MAX_IMAGE = 64 << 20, STUB = 16 };
+
+#if defined __aarch64__
+enum { MACHINE = EM_AARCH64 };
+static const uint32_t stub[2] = {0x58000050, 0xd61f0200}; /* ldr x16, 8 bytes on; br x16 */
+#else
+enum { MACHINE = EM_X86_64 };
+static const uint8_t stub[8] = {0xff, 0x25, 2}; /* jmp *2(%rip) */
+#endif
 
 /* What generated code may call: LLVM makes these of loops that copy or clear a local array. */
 static const struct {
@@ -53,8 +61,8 @@ static fly_status read_header(object *o, fly_error *error) {
   if (o->size < sizeof h) return bad(error, "no ELF header");
   memcpy(&h, o->data, sizeof h);
   if (memcmp(h.e_ident, ELFMAG, SELFMAG) != 0 || h.e_ident[EI_CLASS] != ELFCLASS64 ||
-      h.e_ident[EI_DATA] != ELFDATA2LSB || h.e_type != ET_REL || h.e_machine != EM_X86_64 || h.e_phnum != 0)
-    return bad(error, "not a relocatable object for x86-64");
+      h.e_ident[EI_DATA] != ELFDATA2LSB || h.e_type != ET_REL || h.e_machine != MACHINE || h.e_phnum != 0)
+    return bad(error, "not a relocatable object for this machine");
   if (h.e_shentsize != sizeof(Elf64_Shdr) || h.e_shnum == 0 || h.e_shnum > MAX_SECTIONS ||
       !inside(o, h.e_shoff, (uint64_t)h.e_shnum * sizeof(Elf64_Shdr)))
     return bad(error, "section headers");
@@ -124,12 +132,11 @@ static fly_status lay_out(object *o, fly_error *error) {
   return FLY_OK;
 }
 
-/* jmp *0(%rip), and the address behind it. */
+/* A jump, and behind it the address that it goes to. */
 static void write_stub(uint8_t *at, int external) {
-  static const uint8_t jump[6] = {0xff, 0x25};
   uint64_t address = (uintptr_t)externals[external].function;
-  memcpy(at, jump, sizeof jump);
-  memcpy(at + sizeof jump, &address, sizeof address);
+  memcpy(at, stub, sizeof stub);
+  memcpy(at + sizeof stub, &address, sizeof address);
 }
 
 static fly_status map_sections(object *o, fly_error *error) {
@@ -155,7 +162,7 @@ static fly_status resolve(const object *o, uint32_t index, uint64_t *offset, fly
       *offset = o->stubs + i * STUB;
       if (strcmp(externals[i].name, name) == 0) return FLY_OK;
     }
-    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "the mask's code calls %.100s, which is not there", name);
+    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "the mask's code needs %.100s, which is not there", name);
   }
   if (symbol.st_shndx >= o->section_count || o->place[symbol.st_shndx] == SIZE_MAX ||
       symbol.st_value > o->sections[symbol.st_shndx].sh_size)
@@ -173,18 +180,15 @@ static fly_status relocate(object *o, const Elf64_Shdr *table, fly_error *error)
     Elf64_Rela r;
     uint64_t symbol;
     memcpy(&r, o->data + table->sh_offset + i * sizeof r, sizeof r);
-    uint32_t type = ELF64_R_TYPE(r.r_info);
-    if (type != R_X86_64_PC32 && type != R_X86_64_PLT32)
-      return flyi_fail(error, FLY_ERROR_IMAGE, "the mask's code is damaged: relocation of type %u", type);
     if (o->sections[target].sh_size < 4 || r.r_offset > o->sections[target].sh_size - 4)
       return bad(error, "a relocation's place");
     if (r.r_addend < -MAX_IMAGE || r.r_addend > MAX_IMAGE) return bad(error, "a relocation's addend");
     fly_status status = resolve(o, (uint32_t)ELF64_R_SYM(r.r_info), &symbol, error);
     if (status) return status;
     size_t place = o->place[target] + r.r_offset;
-    /* At most three times MAX_IMAGE in size: it fits 32 bits. */
-    int32_t value = (int32_t)((int64_t)symbol + r.r_addend - (int64_t)place);
-    memcpy(o->base + place, &value, sizeof value);
+    uint64_t base = (uintptr_t)o->base, value = base + symbol + (uint64_t)r.r_addend;
+    status = flyi_relocate(MACHINE, ELF64_R_TYPE(r.r_info), o->base + place, value, base + place, error);
+    if (status) return status;
   }
   return FLY_OK;
 }
@@ -260,6 +264,7 @@ fly_status flyi_code_load(flyi_section code, flyi_code *out, fly_error *error) {
       (status = find_entries(o, found, entries, error)) || (status = map_sections(o, error)) ||
       (status = relocate_all(o, error)))
     goto done;
+  __builtin___clear_cache((char *)o->base, (char *)o->base + o->code_size);
   if (mprotect(o->base, o->code_size, PROT_READ | PROT_EXEC) ||
       (o->total > o->code_size && mprotect(o->base + o->code_size, o->total - o->code_size, PROT_READ))) {
     status = flyi_fail(error, FLY_ERROR_UNSUPPORTED, "this system does not let memory become executable");

@@ -34,6 +34,8 @@ fly_status fly_map_to_arrays(const fly_map *map, fly_order order, fly_map_arrays
   if (!out) return flyi_fail(error, FLY_ERROR_ARGUMENT, "out is NULL");
   *out = (fly_map_arrays){FLY_INIT(fly_map_arrays)};
   if (!map) return flyi_fail(error, FLY_ERROR_ARGUMENT, "map is NULL");
+  if (order != FLY_BY_QUERY && order != FLY_BY_KEY)
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "order is %d: it must be FLY_BY_QUERY or FLY_BY_KEY", (int)order);
   bool by_query = order == FLY_BY_QUERY;
   const flyi_plane *planes = by_query ? map->planes : ((fly_map *)map)->transposed;
   if (!planes) return flyi_fail(error, FLY_ERROR_ARGUMENT, "the map has not been transposed: call fly_map_transpose");

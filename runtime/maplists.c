@@ -100,6 +100,8 @@ fly_status fly_map_expand(const fly_map *map, fly_order order, fly_map_lists *ou
   if (!out) return flyi_fail(error, FLY_ERROR_ARGUMENT, "out is NULL");
   *out = (fly_map_lists){0};
   if (!map) return flyi_fail(error, FLY_ERROR_ARGUMENT, "map is NULL");
+  if (order != FLY_BY_QUERY && order != FLY_BY_KEY)
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "order is %d: it must be FLY_BY_QUERY or FLY_BY_KEY", (int)order);
   const flyi_plane *planes = order == FLY_BY_QUERY ? map->planes : ((fly_map *)map)->transposed;
   if (!planes) return flyi_fail(error, FLY_ERROR_ARGUMENT, "the map has not been transposed: call fly_map_transpose");
   out->batch = map->info.batch, out->heads = map->info.heads;

@@ -56,10 +56,37 @@ static void free_mask(fly_mask *mask) {
   free(mask);
 }
 
-fly_status flyi_mask_from_image(uint8_t *bytes, size_t size, flyi_code code, bool from_cache, fly_mask **out,
+fly_status flyi_mask_check_here(const fly_mask *mask, fly_error *error) {
+  if (!mask->elsewhere) return FLY_OK;
+  return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "%s is compiled for %s, and this machine is %s: its kernels' images "
+                   "run there alone", mask->image.name, mask->image.target, flyi_isa_machine(FLYI_ISA_FIRST));
+}
+
+/* Whether the image's code can run here, or, where it was compiled, elsewhere. */
+static fly_status check_target(const flyi_image *image, flyi_origin origin, flyi_isa *isa, fly_error *error) {
+  fly_error why;
+  fly_status status = flyi_isa_parse(NULL, isa, error);
+  if (status) return status; /* $FLYMASK_ISA is wrong: not the image's fault */
+  if (flyi_isa_parse_any(image->target, isa, &why))
+    return flyi_fail(error, FLY_ERROR_IMAGE, "an image that does not run here: %s", why.message);
+  if (origin == FLYI_LOADED && !flyi_isa_is_here(*isa))
+    return flyi_fail(error, FLY_ERROR_IMAGE, "an image that does not run here: it is for %s, and this machine is %s",
+                     flyi_isa_machine(*isa), flyi_isa_machine(FLYI_ISA_FIRST));
+  return FLY_OK;
+}
+
+/* The code's entries, loaded where they are not yet there. */
+static fly_status check_code(fly_mask *mask, fly_error *error) {
+  flyi_code *code = &mask->code;
+  fly_status status = FLY_OK;
+  if (!code->tile && !code->score) status = flyi_code_load(mask->image.code, code, error);
+  if (status || (mask->image.kind == FLYI_MASK ? code->tile != NULL : code->score && code->slope)) return status;
+  return flyi_fail(error, FLY_ERROR_IMAGE, "damaged image: its code is of another kind than it says");
+}
+
+fly_status flyi_mask_from_image(uint8_t *bytes, size_t size, flyi_code code, flyi_origin origin, fly_mask **out,
                                 fly_error *error) {
   fly_status status;
-  fly_error why;
   flyi_isa isa;
   *out = NULL;
   fly_mask *mask = flyi_alloc(1, sizeof *mask);
@@ -71,22 +98,15 @@ fly_status flyi_mask_from_image(uint8_t *bytes, size_t size, flyi_code code, boo
   mask->references = 1;
   mask->bytes = bytes, mask->size = size, mask->code = code; /* owned by the mask from here on */
   if ((status = flyi_image_read(bytes, size, &mask->image, error))) goto done;
-  if ((status = flyi_isa_parse(NULL, &isa, error))) goto done; /* $FLYMASK_ISA is wrong: not the image's fault */
-  if (flyi_isa_parse(mask->image.target, &isa, &why)) {
-    status = flyi_fail(error, FLY_ERROR_IMAGE, "an image that does not run here: %s", why.message);
-    goto done;
-  }
-  if (!code.tile && !code.score && (status = flyi_code_load(mask->image.code, &mask->code, error))) goto done;
-  if (mask->image.kind == FLYI_MASK ? !mask->code.tile : !mask->code.score || !mask->code.slope) {
-    status = flyi_fail(error, FLY_ERROR_IMAGE, "damaged image: its code is of another kind than it says");
-    goto done;
-  }
+  if ((status = check_target(&mask->image, origin, &isa, error))) goto done;
+  mask->elsewhere = !flyi_isa_is_here(isa);
+  if (!mask->elsewhere && (status = check_code(mask, error))) goto done;
   mask->parameters = flyi_alloc(mask->image.parameter_count, sizeof *mask->parameters);
   if (!mask->parameters) {
     status = flyi_no_memory(error);
     goto done;
   }
-  fill_info(mask, from_cache);
+  fill_info(mask, origin == FLYI_CACHED);
   *out = mask;
 done:
   if (status) free_mask(mask);
@@ -278,7 +298,8 @@ static fly_status finish(fly_bound *bound, fly_error *error) {
 }
 
 static fly_status bind(fly_mask *mask, const fly_arg *args, int count, fly_bound **out, fly_error *error) {
-  fly_status status = FLY_OK;
+  fly_status status = flyi_mask_check_here(mask, error);
+  if (status) return status;
   if (count < 0 || (count && !args)) return flyi_fail(error, FLY_ERROR_ARGUMENT, "args is NULL or count negative");
   const flyi_image *image = &mask->image;
   int parameters = image->parameter_count, buffers = image->buffer_count;

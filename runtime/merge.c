@@ -12,11 +12,11 @@
 
 enum { CHUNK_ROWS = 128 };
 
-extern const flyi_merge_code flyi_merge_x86_64, flyi_merge_x86_64_v3, flyi_merge_x86_64_v4;
+extern const flyi_merge_code FLYI_BUILDS(flyi_merge_);
 
 static const flyi_merge_code *code_of(flyi_isa isa) {
-  static const flyi_merge_code *const all[] = {&flyi_merge_x86_64, &flyi_merge_x86_64_v3, &flyi_merge_x86_64_v4};
-  return all[flyi_isa_vectors(isa)];
+  static const flyi_merge_code *const all[] = {FLYI_BUILDS(&flyi_merge_)};
+  return all[flyi_isa_build(isa)];
 }
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */

@@ -7,11 +7,11 @@
 
 #define REFUSE(error, ...) flyi_fail(error, FLY_ERROR_ARGUMENT, __VA_ARGS__)
 
-extern const flyi_select_code flyi_select_x86_64, flyi_select_x86_64_v3, flyi_select_x86_64_v4;
+extern const flyi_select_code FLYI_BUILDS(flyi_select_);
 
 static const flyi_select_code *code_of(flyi_isa isa) {
-  static const flyi_select_code *const all[] = {&flyi_select_x86_64, &flyi_select_x86_64_v3, &flyi_select_x86_64_v4};
-  return all[flyi_isa_vectors(isa)];
+  static const flyi_select_code *const all[] = {FLYI_BUILDS(&flyi_select_)};
+  return all[flyi_isa_build(isa)];
 }
 
 typedef struct gate {

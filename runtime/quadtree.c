@@ -93,6 +93,12 @@ static void keep_columns(const walk *w, int level, int64_t row, int64_t column, 
   }
 }
 
+/* Where the time is up, nothing more is looked at. */
+static bool is_over(walk *w) {
+  if (w->survey->until && flyi_nanoseconds() > w->survey->until) w->scratch->failed = w->scratch->late = true;
+  return w->scratch->failed;
+}
+
 /* ---- by rows ----------------------------------------------------------------------------------------------------- */
 
 /* Where a mask reads arrays without order by the query, nothing is known of several rows of tiles, and much of one. */
@@ -105,6 +111,7 @@ static int32_t refine_row(walk *w, int32_t row, int32_t column, int32_t columns,
   flyi_interval *value = w->scratch->value;
   flyi_rectangle r = {row, 1, column, columns, FLY_EMPTY};
   flyi_box box = box_of(s, &r);
+  if (is_over(w)) return 0;
   flyi_nodes_evaluate(n, n->q_end, n->count, &box, value);
   r.kind = flyi_verdict(n, value);
   if (r.kind == FLY_PARTIAL && columns > 1) {
@@ -173,6 +180,7 @@ static bool look_at_children(walk *w, int level, int64_t row, int64_t column, fl
 /* `vain`: of the levels above, how many had partial children alone; -1: rows have been tried. */
 static void refine(walk *w, int level, int64_t row, int64_t column, int vain) {
   flyi_rectangle child[4];
+  if (is_over(w)) return;
   bool all = look_at_children(w, level, row, column, child);
   if (vain >= 0) vain = all ? vain + 1 : 0;
   for (int i = 0; i < 4 && !w->scratch->failed; i++) {
@@ -186,7 +194,7 @@ static void refine(walk *w, int level, int64_t row, int64_t column, int vain) {
         refine(w, level - 1, 2 * (row + i / 2), 2 * (column + i % 2), tried ? -1 : vain);
       continue;
     }
-    if (r->kind == FLY_PARTIAL) {
+    if (r->kind == FLY_PARTIAL && !is_over(w)) {
       flyi_box box = box_of(w->survey, r);
       r->kind = flyi_settle(w->survey, w->scratch, &box);
     }
@@ -243,7 +251,7 @@ bool flyi_band_build(flyi_band *band, flyi_scratch *scratch) {
   walk w = {s, scratch, band->row, band->row + band->rows};
   scratch->rectangles = scratch->undecided = 0;
   memset(scratch->step, 0, sizeof scratch->step);
-  scratch->failed = false;
+  scratch->failed = scratch->late = false;
   int level = 0; /* of the root's children: 2^level tiles */
   while (2ll << level < s->rows || 2ll << level < s->columns) level++;
   flyi_nodes_evaluate(s->nodes, 0, s->nodes->constants, &s->nodes->domain, scratch->value);

@@ -181,6 +181,9 @@ typedef struct flyi_code {
 
 /* Maps a relocatable ELF object of our own making, without LLVM: anything it does not expect is an error. */
 fly_status flyi_code_load(flyi_section object, flyi_code *out, fly_error *error);
+/* relocate.c: 4 bytes at `at`, which will be at address `place`, are made to refer to address `value`, as the relocation
+ * type of an ELF machine (EM_X86_64, EM_AARCH64) says. FLY_ERROR_IMAGE: an unknown type, or out of its range. */
+fly_status flyi_relocate(int machine, uint32_t type, uint8_t *at, uint64_t value, uint64_t place, fly_error *error);
 
 /* The functions that code may hold. */
 enum { FLYI_ENTRY_TILE, FLYI_ENTRY_SCORE, FLYI_ENTRY_SLOPE, FLYI_ENTRIES };
@@ -197,12 +200,19 @@ struct fly_mask {
   flyi_image image;
   uint8_t *bytes; /* the image's own bytes */
   size_t size;
-  flyi_code code;
+  flyi_code code; /* none with `elsewhere` */
+  bool elsewhere; /* compiled for another architecture */
   char *cache;    /* directory for what is compiled of it later; NULL: the user's */
 };
 
+/* Where an image comes from. One that is loaded has to be for this machine; one that is compiled for another
+ * architecture makes a mask without code, for kernels whose images are taken there. */
+typedef enum flyi_origin { FLYI_LOADED, FLYI_COMPILED, FLYI_CACHED /* compiled, now or before */ } flyi_origin;
 /* Takes over bytes (also on failure) and code (zero: the runtime's own loader loads it; also on failure). */
-fly_status flyi_mask_from_image(uint8_t *bytes, size_t size, flyi_code code, bool from_cache, fly_mask **out, fly_error *error);
+fly_status flyi_mask_from_image(uint8_t *bytes, size_t size, flyi_code code, flyi_origin origin, fly_mask **out,
+                                fly_error *error);
+/* FLY_ERROR_UNSUPPORTED: the mask or modifier is compiled for another architecture. */
+fly_status flyi_mask_check_here(const fly_mask *mask, fly_error *error);
 /* A score modifier as what it is inside. */
 static inline fly_mask *flyi_of_score(const fly_score *score) { return (fly_mask *)(uintptr_t)score; }
 
@@ -294,15 +304,41 @@ const flyi_plane *flyi_map_plane(const fly_map *map, fly_order order, int64_t b,
 
 /* ---- CPU targets (cpu.c) --------------------------------------------------------------------------------------------- */
 
-/* Vector levels of x86-64, best last. */
-typedef enum flyi_isa { FLYI_X86_64, FLYI_X86_64_V3, FLYI_X86_64_V4, FLYI_X86_64_V4_BF16, FLYI_ISA_COUNT } flyi_isa;
+/* Vector levels of each architecture, best last. The compiler makes code for all of them, and a library holds the kernels
+ * of its own architecture. */
+typedef enum flyi_isa {
+  FLYI_X86_64, FLYI_X86_64_V3, FLYI_X86_64_V4, FLYI_X86_64_V4_BF16,
+  FLYI_AARCH64,
+  FLYI_ISA_COUNT
+} flyi_isa;
+
+/* The levels that this library has kernels for, and the kernels' names: FLYI_BUILDS(flyi_gate_) in a declaration, or
+ * FLYI_BUILDS(&flyi_gate_) in an array that flyi_isa_build counts. */
+#if defined __x86_64__
+#define FLYI_ISA_FIRST FLYI_X86_64
+#define FLYI_ISA_LAST FLYI_X86_64_V4_BF16
+#define FLYI_BUILDS(prefix) prefix##x86_64, prefix##x86_64_v3, prefix##x86_64_v4
+#define FLYI_BUILDS_BF16(prefix) FLYI_BUILDS(prefix), prefix##x86_64_v4_bf16
+#elif defined __aarch64__ && defined __AARCH64EL__
+#define FLYI_ISA_FIRST FLYI_AARCH64
+#define FLYI_ISA_LAST FLYI_AARCH64
+#define FLYI_BUILDS(prefix) prefix##aarch64
+#define FLYI_BUILDS_BF16(prefix) FLYI_BUILDS(prefix)
+#else
+#error "Flymask runs on x86-64 and on little-endian AArch64"
+#endif
 
 flyi_isa flyi_isa_best(void);                 /* of this machine; $FLYMASK_ISA may lower it ("x86-64", ...) */
 const char *flyi_isa_name(flyi_isa isa);
 flyi_isa flyi_isa_vectors(flyi_isa isa);      /* without bf16's own instructions: of code that has no use for them */
+const char *flyi_isa_machine(flyi_isa isa);   /* "x86-64": the architecture */
+bool flyi_isa_is_here(flyi_isa isa);          /* of this library's architecture */
+int flyi_isa_build(flyi_isa isa);             /* its place in FLYI_BUILDS */
 /* NULL or "cpu": the best. FLY_ERROR_ARGUMENT: not a target, or $FLYMASK_ISA is none; FLY_ERROR_UNSUPPORTED: not on this
  * machine, or above $FLYMASK_ISA. */
 fly_status flyi_isa_parse(const char *target, flyi_isa *out, fly_error *error);
+/* The same of code that is made here and may run elsewhere: the levels of other architectures too. */
+fly_status flyi_isa_parse_any(const char *target, flyi_isa *out, fly_error *error);
 
 /* ---- kernels (kernel.c, kernel_image.c) ------------------------------------------------------------------------------- */
 

@@ -6,6 +6,8 @@
  *     groups a phase * (4 n (D + DV) + n / 8 + m / 8 * heads a group)  +  workers * (512 (D + DV) + 19 KiB)   bytes
  *
  * A phase has as many groups as fit in 2 MiB a worker, what a core's own cache roughly keeps, and at least one. */
+#include <string.h>
+
 #include "call.h"
 
 enum { WORKER_BYTES = 2 << 20, COST_CLASSES = 64 };
@@ -25,13 +27,14 @@ void flyi_schedule_place(flyi_schedule *s, void *workspace) {
   int64_t used = 0, n = s->phase_groups, keys = s->key_blocks;
   char *base = workspace;
   int64_t k = carve(&used, n * keys * s->k_floats * 4), v = carve(&used, n * keys * s->v_floats * 4);
-  int64_t needed = carve(&used, n * (keys + 1) * 4), special = carve(&used, n * keys);
+  int64_t needed = carve(&used, n * (keys + 1) * 4), state = carve(&used, n * keys);
+  int64_t ahead = carve(&used, n);
   int64_t items = carve(&used, n * s->group_heads * s->query_blocks * (int64_t)sizeof(flyi_item));
   int64_t starts = carve(&used, (n + 1) * 8), scratch = carve(&used, s->workers * s->scratch_bytes);
   s->bytes = used;
   if (!base) return;
   s->k = (float *)(base + k), s->v = (float *)(base + v);
-  s->needed = (int32_t *)(base + needed), s->special = (uint8_t *)(base + special);
+  s->needed = (int32_t *)(base + needed), s->state = (uint8_t *)(base + state), s->ahead = (uint8_t *)(base + ahead);
   s->items = (flyi_item *)(base + items), s->item_start = (int64_t *)(base + starts);
   s->scratch = base + scratch;
 }
@@ -131,7 +134,9 @@ void flyi_schedule_group(flyi_schedule *s, int64_t g) {
   flyi_group group = flyi_schedule_of(s, s->first + g);
   int64_t queries = flyi_len_q(geometry, group.b), each = (queries + s->item_queries - 1) / s->item_queries;
   int64_t key_blocks = flyi_blocks(flyi_len_kv(geometry, group.b));
-  mark_needed(s, group, queries, key_blocks, s->needed + g * (s->key_blocks + 1));
+  memset(s->state + g * s->key_blocks, FLYI_UNPACKED, (size_t)key_blocks);
+  s->ahead[g] = s->workers > 1;
+  if (s->ahead[g]) mark_needed(s, group, queries, key_blocks, s->needed + g * (s->key_blocks + 1));
   order_items(s, group, each, s->items + g * s->group_heads * s->query_blocks);
   s->item_start[g] = each * s->group_heads;
 }

@@ -83,9 +83,6 @@ typedef struct parts {
 static size_t whole_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 static fly_status plan(const fly_selection *s, const fly_attention *whole, parts *p, fly_error *error) {
-  if (whole->kernel->cuda_target[0])
-    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "the kernel is for %s: selected blocks run forward on the CPU",
-                     whole->kernel->cuda_target);
   size_t rows = (size_t)(s->batch * s->heads) * (size_t)s->rows, dim = (size_t)whole->kernel->desc.value_dim;
   fly_attention *a = &p->call;
   *a = *whole;
@@ -114,6 +111,7 @@ static fly_status forward(const fly_selection *s, const fly_attention *call, fly
   if (status || (status = check_out(&whole, error)) || (status = plan(s, &whole, &p, error))) return status;
   size_t bytes = p.out + p.lse + p.own;
   if ((status = flyi_workspace_check(&whole, (int64_t)bytes, error))) return status;
+  if (whole.kernel->cuda_target[0]) return flyi_cuda_selection(s, &whole, &p.call, p.out, bytes, error);
   void *memory = whole.workspace ? NULL : flyi_alloc_aligned(bytes);
   if (!whole.workspace && !memory) return flyi_no_memory(error);
   place(s, &p, whole.workspace ? whole.workspace : memory);
@@ -137,7 +135,7 @@ static fly_status forward_workspace(const fly_selection *s, const fly_attention 
 static fly_status forward_packed(const fly_selection *s, const fly_attention *call, fly_error *error) {
   fly_attention own = *call;
   void *memory = NULL;
-  if (!own.workspace) {
+  if (!own.workspace && !(own.kernel && own.kernel->cuda_target[0])) {
     fly_status status = flyi_packed_workspace(s, call, forward_workspace, &own.workspace_size, error);
     if (status) return status;
     if (!(memory = flyi_alloc_aligned(own.workspace_size))) return flyi_no_memory(error);

@@ -66,14 +66,14 @@ static bool same_plane(const flyi_survey *a, const flyi_survey *b) {
 }
 
 /* Gives each (b, h) its plane, in the order in which they first occur. A hash table: entries are planes + 1. */
-static bool share_planes(fly_map *map, flyi_plan *plan, bool fast) {
+static bool share_planes(fly_map *map, flyi_plan *plan, bool fast, int64_t until) {
   uint64_t slots = 16;
   while ((int64_t)slots < 2 * plan->planes) slots *= 2;
   int32_t *table = flyi_alloc(slots, sizeof *table);
   if (!table) return false;
   for (int64_t item = 0; item < plan->planes; item++) {
     flyi_survey s = flyi_survey_of(map, item / map->info.heads, item % map->info.heads, &plan->nodes[item]);
-    s.fast = fast;
+    s.fast = fast, s.until = until;
     uint64_t at = (uint64_t)s.len_q * 31 + (uint64_t)s.len_kv + (s.nodes ? flyi_nodes_hash(s.nodes).low : 0);
     while (table[at & (slots - 1)] && !same_plane(&s, &plan->survey[table[at & (slots - 1)] - 1])) at++;
     int32_t *slot = &table[at & (slots - 1)];
@@ -89,7 +89,8 @@ static bool share_planes(fly_map *map, flyi_plan *plan, bool fast) {
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-fly_status flyi_plan_create(fly_map *map, bool fast, const flyi_threads *threads, flyi_plan *plan, fly_error *error) {
+fly_status flyi_plan_create(fly_map *map, bool fast, int64_t until, const flyi_threads *threads, flyi_plan *plan,
+                            fly_error *error) {
   const fly_geometry *g = &map->geometry;
   const fly_mask *mask = map->bound->mask;
   *plan = (flyi_plan){0};
@@ -105,7 +106,7 @@ fly_status flyi_plan_create(fly_map *map, bool fast, const flyi_threads *threads
   if (!plan->nodes || !plan->survey || !map->plane_of) return flyi_no_memory(error);
   decoding d = {.map = map, .plan = plan};
   flyi_parallel(threads, plan->planes, decode_plane, &d);
-  if (d.failed || !share_planes(map, plan, fast)) return flyi_no_memory(error);
+  if (d.failed || !share_planes(map, plan, fast, until)) return flyi_no_memory(error);
   return FLY_OK;
 }
 

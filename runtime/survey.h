@@ -15,6 +15,7 @@ typedef struct flyi_survey {
   int64_t tile_q, tile_kv;
   int32_t rows, columns; /* tiles */
   bool fast;
+  int64_t until; /* of flyi_nanoseconds; 0: as long as it takes */
 } flyi_survey;
 
 /* rows x columns tiles of one kind. */
@@ -22,6 +23,8 @@ typedef struct flyi_rectangle {
   int32_t row, rows, column, columns;
   fly_tile_kind kind;
 } flyi_rectangle;
+
+int64_t flyi_nanoseconds(void); /* of a clock that only goes on (search.c) */
 
 /* How often a step of settling was tried, and helped. */
 typedef struct flyi_steps {
@@ -36,7 +39,8 @@ typedef struct flyi_scratch {
   int64_t rectangles, capacity;
   int64_t undecided;
   flyi_steps step[3]; /* of settle.c, in this band: what is skipped does not depend on the number of threads */
-  bool failed;        /* memory was short */
+  bool failed;        /* memory was short, */
+  bool late;          /* or the time is up */
 } flyi_scratch;
 
 /* Room for nodes of any of the surveys. */
@@ -52,7 +56,7 @@ typedef struct flyi_band {
   int64_t full, partial, undecided;
 } flyi_band;
 
-/* quadtree.c: fills the band. False where memory is short. */
+/* quadtree.c: fills the band. False where memory is short, or (late) the time is up. */
 bool flyi_band_build(flyi_band *band, flyi_scratch *scratch) FLYI_MUST_CHECK;
 void flyi_band_free(flyi_band *band);
 
@@ -74,7 +78,8 @@ typedef struct flyi_plan {
 
 /* survey.c: decodes the mask of a map whose bound, args, geometry and tile sizes are set; sets its batch, heads,
  * plane_of and plane_count. The caller frees *out, also after a failure. */
-fly_status flyi_plan_create(fly_map *map, bool fast, const flyi_threads *threads, flyi_plan *out, fly_error *error);
+fly_status flyi_plan_create(fly_map *map, bool fast, int64_t until, const flyi_threads *threads, flyi_plan *out,
+                            fly_error *error);
 void flyi_plan_free(flyi_plan *plan);
 
 /* One (b, h) of a map. nodes: NULL, or what is decoded for it. */

@@ -25,6 +25,8 @@ cases() {
     echo "masks causal.bwd.bf16"
     echo "masks document.fwd.f16"
     echo "masks stochastic.bwd.bf16"
+    echo "decode decode.fwd.f16"
+    echo "merge merge.fwd.bf16"
     return
   fi
   local mask type
@@ -35,11 +37,21 @@ cases() {
     done
   done
   for type in shapes forward backward rest; do echo "features $type"; done
+  for type in $types; do
+    echo "decode decode.fwd.$type"
+    echo "decode decode_dims.fwd.$type"
+    echo "merge merge.fwd.$type"
+    echo "merge merge.bwd.$type"
+  done
 }
 
 # The image of a case: the suite with a compiler writes it. Both directions are in one. What there is no kernel for is said.
 pack_image() { # pack_image BUILD FOLDER SUITE CASE
   local output
+  if [ "$3" = merge ]; then # its kernels are the library's
+    echo "$3 $4" >>"$2/made"
+    return
+  fi
   if output=$(FLYMASK_GPU_IMAGES="$2/images" CK_RUN_CASE="$4" "$1/tests/test_cuda_$3" 2>&1); then
     echo "$3 $4" >>"$2/made"
   else
@@ -76,7 +88,8 @@ pack_libraries() {
 
 pack() { # pack BUILD ARCHIVE few|all
   local work program
-  for program in flymask tests/test_cuda_masks tests/test_cuda_features tests/gpu_masks tests/gpu_features tests/gpu_bench; do
+  for program in flymask tests/test_cuda_masks tests/test_cuda_features tests/test_cuda_decode \
+    tests/gpu_masks tests/gpu_features tests/gpu_decode tests/gpu_merge tests/gpu_bench; do
     if [ ! -x "$1/$program" ]; then
       echo "$1/$program is missing: build first, with tests (scripts/test.sh does)" >&2
       exit 1
@@ -86,7 +99,7 @@ pack() { # pack BUILD ARCHIVE few|all
   trap 'rm -rf "$work"' EXIT
   mkdir -p "$work/flymask-gpu/images" "$work/flymask-gpu/lib"
   pack_images "$1" "$work/flymask-gpu" "$3"
-  cp "$1"/tests/gpu_masks "$1"/tests/gpu_features "$1"/tests/gpu_bench "$work/flymask-gpu/"
+  cp "$1"/tests/gpu_{masks,features,decode,merge,bench} "$work/flymask-gpu/"
   strip "$work"/flymask-gpu/gpu_*
   pack_libraries "$work/flymask-gpu"
   cp "$root/bench/gpu_run.sh" "$work/flymask-gpu/run.sh"

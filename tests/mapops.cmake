@@ -6,8 +6,12 @@ flymask_test(hostile)
 if(FLYMASK_CLI)
   flymask_test(map_command LIBRARIES test_cli_files)
   flymask_test(diagnose)
+  flymask_test(diagnose_score)
+  flymask_test(diagnose_limits LABEL ci)
   add_dependencies(test_map_command flymask)
-  add_dependencies(test_diagnose flymask)
+  foreach(name diagnose diagnose_score diagnose_limits)
+    add_dependencies(test_${name} flymask)
+  endforeach()
 endif()
 
 # What maps cost: ninja bench_maps

@@ -287,14 +287,22 @@ START_TEST(targets_follow_the_machine) { /* a lower level can be forced, a highe
   fly_error error;
   const char *const *targets = fly_cpu_targets();
   ck_assert_str_eq(targets[0], flyi_isa_name(flyi_isa_best()));
-  setenv("FLYMASK_ISA", "x86-64", 1);
-  ck_assert_int_eq(flyi_isa_best(), FLYI_X86_64);
-  ck_assert_str_eq(fly_cpu_targets()[0], "x86-64");
+  setenv("FLYMASK_ISA", flyi_isa_name(FLYI_ISA_FIRST), 1);
+  ck_assert_int_eq(flyi_isa_best(), FLYI_ISA_FIRST);
+  ck_assert_str_eq(fly_cpu_targets()[0], flyi_isa_name(FLYI_ISA_FIRST));
   ck_assert_ptr_null(fly_cpu_targets()[1]);
-  ck_assert_int_eq(flyi_isa_parse("x86-64-v3", &isa, &error), FLY_ERROR_UNSUPPORTED);
+  for (int other = FLYI_ISA_FIRST + 1; other <= FLYI_ISA_LAST; other++)
+    ck_assert_int_eq(flyi_isa_parse(flyi_isa_name((flyi_isa)other), &isa, &error), FLY_ERROR_UNSUPPORTED);
   ck_assert_int_eq(flyi_isa_parse(NULL, &isa, &error), FLY_OK);
-  ck_assert_int_eq(isa, FLYI_X86_64);
+  ck_assert_int_eq(isa, FLYI_ISA_FIRST);
+  flyi_isa foreign = flyi_isa_is_here(FLYI_AARCH64) ? FLYI_X86_64 : FLYI_AARCH64;
+  setenv("FLYMASK_ISA", flyi_isa_name(foreign), 1);
+  ck_assert_int_eq(flyi_isa_parse(NULL, &isa, &error), FLY_ERROR_ARGUMENT);
   unsetenv("FLYMASK_ISA");
+  ck_assert_int_eq(flyi_isa_parse(flyi_isa_name(foreign), &isa, &error), FLY_ERROR_UNSUPPORTED);
+  ck_assert_ptr_nonnull(strstr(error.message, "this machine is "));
+  ck_assert_int_eq(flyi_isa_parse_any(flyi_isa_name(foreign), &isa, &error), FLY_OK);
+  ck_assert_int_eq(isa, foreign);
 }
 END_TEST
 

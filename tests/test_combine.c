@@ -274,7 +274,7 @@ START_TEST(a_mask_without_ir_says_so) {
   flyi_bytes bytes;
   image.ir = (flyi_section){0};
   ck_fly_ok(flyi_image_write(&image, &bytes, &error), error);
-  ck_fly_ok(flyi_mask_from_image(bytes.data, bytes.size, (flyi_code){0}, false, &bare, &error), error);
+  ck_fly_ok(flyi_mask_from_image(bytes.data, bytes.size, (flyi_code){0}, FLYI_LOADED, &bare, &error), error);
   const fly_compile_options options = {FLY_INIT(fly_compile_options), .cache = ""};
   ck_assert_int_eq(fly_mask_combine(FLY_AND, c, bare, &options, &out, &error), FLY_ERROR_UNSUPPORTED);
   ck_assert_ptr_nonnull(strstr(error.message, "c.c comes from an image without IR"));
@@ -294,7 +294,7 @@ START_TEST(names_that_grow_too_long_are_refused) {
   parameters[0].name = name;
   image.parameters = parameters;
   ck_fly_ok(flyi_image_write(&image, &bytes, &error), error);
-  ck_fly_ok(flyi_mask_from_image(bytes.data, bytes.size, (flyi_code){0}, false, &grown, &error), error);
+  ck_fly_ok(flyi_mask_from_image(bytes.data, bytes.size, (flyi_code){0}, FLYI_LOADED, &grown, &error), error);
   const fly_compile_options options = {FLY_INIT(fly_compile_options), .cache = ""};
   ck_assert_int_eq(fly_mask_combine(FLY_AND, w, grown, &options, &out, &error), FLY_ERROR_UNSUPPORTED);
   ck_assert_ptr_nonnull(strstr(error.message, "too long"));
@@ -322,7 +322,7 @@ static fly_mask *grown(const fly_mask *mask, int parameter_count, int buffer_cou
   image.parameters = parameters, image.parameter_count = parameter_count;
   image.buffers = buffers, image.buffer_count = buffer_count;
   ck_fly_ok(flyi_image_write(&image, &bytes, &error), error);
-  ck_fly_ok(flyi_mask_from_image(bytes.data, bytes.size, (flyi_code){0}, false, &out, &error), error);
+  ck_fly_ok(flyi_mask_from_image(bytes.data, bytes.size, (flyi_code){0}, FLYI_LOADED, &out, &error), error);
   return out;
 }
 

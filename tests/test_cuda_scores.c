@@ -242,6 +242,33 @@ START_TEST(what_a_modifier_hides_stays_hidden) {
 }
 END_TEST
 
+/* A kernel's image holds the modifier's: loaded, it is bound and called as the kernel was. */
+START_TEST(images_hold_the_modifier) {
+  backward_spec spec = {.call = {.type = types[_i].type, .dim = 64, .len_q = 70, .len_kv = 90}};
+  fly_error error = {0};
+  const void *bytes;
+  size_t size;
+  fly_kernel *loaded;
+  device_case d;
+  set_up(&d, &spec, 60, 9, compile(SCORE_SOFTCAP), NULL, 0);
+  d.oracle.modify = score_bodies[SCORE_SOFTCAP].formula;
+  ck_fly_ok(fly_kernel_image(d.kernel, &bytes, &size, &error), error);
+  ck_fly_ok(fly_kernel_load(bytes, size, &loaded, &error), error);
+  fly_kernel_release(&d.kernel), fly_bound_release(&d.score), fly_bound_release(&d.bound);
+  ck_fly_ok(fly_score_bind(fly_kernel_score(loaded), NULL, 0, &d.score, &error), error);
+  fly_arg sides[] = {FLY_INT("left", 60), FLY_INT("right", 9)};
+  ck_fly_ok(fly_mask_bind(fly_kernel_mask(loaded), sides, 2, &d.bound, &error), error);
+  fly_attention *c = &d.t.base.call;
+  d.kernel = loaded, c->kernel = loaded, c->score = d.score, c->bound = d.bound;
+  check_forward(&d);
+  check_backward(&d);
+  c->score = NULL;
+  ck_assert_int_eq(fly_attention_forward(c, &error), FLY_ERROR_ARGUMENT);
+  ck_assert_msg(strstr(error.message, "the kernel has the score modifier"), "%s", error.message);
+  tear_down(&d);
+}
+END_TEST
+
 /* ---- sinks ------------------------------------------------------------------------------------------------------- */
 
 START_TEST(sinks_without_a_modifier) {
@@ -358,6 +385,7 @@ static void add_features(Suite *suite, int type) {
   tcase_add_loop_test(cases[0], grouped_heads_ragged_batches_row_maps, type, type + 1);
   tcase_add_loop_test(cases[0], nan_reaches_who_sees_it, type, type + 1);
   tcase_add_loop_test(cases[0], what_a_modifier_hides_stays_hidden, type, type + 1);
+  tcase_add_loop_test(cases[0], images_hold_the_modifier, type, type + 1);
   tcase_add_loop_test(cases[1], sinks_without_a_modifier, type, type + 1);
   tcase_add_loop_test(cases[1], sinks_of_any_size, type, type + 1);
   tcase_add_loop_test(cases[1], sink_gradients_alone_added_and_of_no_queries, type, type + 1);

@@ -248,7 +248,7 @@ static fly_status load_as(const char *target, fly_error *error) {
   fly_mask *loaded;
   image.target = target;
   ck_fly_ok(flyi_image_write(&image, &bytes, error), *error);
-  fly_status status = flyi_mask_from_image(bytes.data, bytes.size, (flyi_code){0}, false, &loaded, error);
+  fly_status status = flyi_mask_from_image(bytes.data, bytes.size, (flyi_code){0}, FLYI_LOADED, &loaded, error);
   ck_assert_int_eq(loaded != NULL, status == FLY_OK);
   fly_mask_release(&loaded);
   return status;
@@ -295,7 +295,7 @@ START_TEST(every_failing_allocation_is_reported) {
     uint8_t *bytes = malloc(mask->size);
     memcpy(bytes, mask->bytes, mask->size);
     flyi_fail_allocation(n);
-    fly_status status = flyi_mask_from_image(bytes, mask->size, (flyi_code){0}, false, &loaded, &error);
+    fly_status status = flyi_mask_from_image(bytes, mask->size, (flyi_code){0}, FLYI_LOADED, &loaded, &error);
     flyi_fail_allocation(0);
     if (!status) {
       fly_mask_release(&loaded);

@@ -155,7 +155,9 @@ START_TEST(what_a_mask_does_not_need_is_refused) {
   refused(HEAD "declare void @system(ptr)\n" ENTRY "call void @system(ptr %a)\nret void\n}\n", FLY_ERROR_UNSUPPORTED,
           "system, which is not there");
   refused(HEAD "@x = external global i32\n" ENTRY "%v = load i32, ptr @x\nstore i32 %v, ptr %bits\nret void\n}\n",
-          FLY_ERROR_IMAGE, "relocation");
+          FLY_ERROR_UNSUPPORTED, "x, which is not there");
+  refused(HEAD "@x = weak constant i32 5\n" ENTRY "%v = load i32, ptr @x\nstore i32 %v, ptr %bits\nret void\n}\n",
+          FLY_ERROR_IMAGE, "relocation of type");
   refused(HEAD "@x = internal global i32 5\n" ENTRY "%v = load i32, ptr @x\n%w = add i32 %v, 1\nstore i32 %w, ptr @x\n"
                "store i32 %w, ptr %bits\nret void\n}\n",
           FLY_ERROR_IMAGE, "neither code nor constants");

@@ -168,6 +168,17 @@ START_TEST(arrays_that_are_wrong_are_refused_with_the_place) {
   a.size = 3;
   ck_assert_int_eq(fly_map_from_arrays(&a, &g, &options, &map, &error), FLY_ERROR_ARGUMENT);
   ck_assert_int_eq(fly_map_to_arrays(NULL, FLY_BY_QUERY, &a, &error), FLY_ERROR_ARGUMENT);
+  const fly_run *runs;
+  fly_map_lists lists;
+  map = build_mixed(150, 150, 32, 32);
+  ck_assert_int_eq(fly_map_to_arrays(map, (fly_order)9, &a, &error), FLY_ERROR_ARGUMENT);
+  ck_assert_str_eq(error.message, "order is 9: it must be FLY_BY_QUERY or FLY_BY_KEY");
+  ck_assert_int_eq(fly_map_expand(map, (fly_order)9, &lists, &error), FLY_ERROR_ARGUMENT);
+  ck_assert_str_eq(error.message, "order is 9: it must be FLY_BY_QUERY or FLY_BY_KEY");
+  ck_assert_int_eq(fly_map_row(map, (fly_order)9, 0, 0, 0, &runs), -1);
+  ck_assert_int_eq(fly_map_to_arrays(map, FLY_BY_KEY, &a, &error), FLY_ERROR_ARGUMENT);
+  ck_assert_ptr_nonnull(strstr(error.message, "has not been transposed"));
+  fly_map_release(&map);
   fly_map_arrays_free(NULL);
 }
 END_TEST

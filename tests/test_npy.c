@@ -179,6 +179,8 @@ START_TEST(bad_headers_are_refused_with_a_reason) {
       {"", "'{' expected"},
       {"{", "a string expected"},
       {"[]", "'{' expected"},
+      {"x\n\ty", "'{' expected at 'x??y'"},
+      {"{'descr': '<f4', 'fortran_order': False, 'sh\nape': (2,)}", "unknown key 'sh?ape'"},
       {"{'descr': '<f4', 'fortran_order': False}", "no 'shape'"},
       {"{'descr': '<f4', 'shape': (2,)}", "no 'fortran_order'"},
       {"{'shape': (2,), 'fortran_order': False}", "no 'descr'"},
@@ -216,6 +218,7 @@ START_TEST(bad_headers_are_refused_with_a_reason) {
   for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
     bytes b = make_file(1, files[i].header, data, sizeof data);
     const char *message = refusal(&b);
+    ck_assert_msg(!strpbrk(message, "\n\t"), "%s", message); /* one line, whatever the file holds */
     ck_assert_msg(strstr(message, files[i].reason), "%s: '%s', not '%s'", files[i].header, message, files[i].reason);
   }
   bytes b = make_file(4, "{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", data, sizeof data);

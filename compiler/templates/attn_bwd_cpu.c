@@ -29,7 +29,7 @@
 #endif
 #include "block.h"
 
-enum { GROUPS = BLOCK / ROWS };
+enum { GROUPS = BLOCK / ROWS, NEAR_WORDS = 160 /* of 64 keys: 40 KiB */ };
 
 /* A range of rows: [first, last). */
 typedef struct range {
@@ -41,7 +41,7 @@ typedef struct work {
   word g[BLOCK * BLOCK / PAIR];                              /* likewise */
 #ifdef FLYI_DOTS
   word g_rows[BLOCK * BLOCK / PAIR]; /* [query][PAIR keys] */
-  float weights[ROWS * BLOCK];       /* scale P of the register block in work */
+  float weights[BLOCK * BLOCK];      /* scale P of the rows in work */
   float scores[BLOCK * BLOCK];       /* with a modifier: these, and their derivatives */
   float slopes[BLOCK * BLOCK];
 #endif
@@ -185,7 +185,30 @@ static int pack_keys(const flyi_keys_cpu *c) {
 }
 #endif
 
+/* ---- rows that are needed soon ----------------------------------------------------------------------------------- */
+
+_Static_assert(5 * GROUPS == FLYI_FETCHES, "ROWS of P, G, dV, dK and dQ");
+
+/* Asks for a row or two. All at once would fill the queue of what the core waits for, and hold up the block. */
+INLINE void fetch_some(const flyi_backward_cpu *b) {
+  flyi_fetch_cpu *f = b->fetch;
+  for (int i = 0; i < f->rows && f->count; i++) {
+    const flyi_fetch_part *part = &f->part[f->first];
+    const char *row = part->plane + (part->rows ? part->rows[f->row] : f->row) * part->step;
+    for (int at = 0; at < part->bytes; at += 64) __builtin_prefetch(row + at, 0, 2);
+    if (++f->row < part->count) continue;
+    f->row = 0, f->count--;
+    f->first = (f->first + 1) % FLYI_FETCH_PARTS;
+  }
+}
+
 /* ---- P and G ----------------------------------------------------------------------------------------------------- */
+
+/* K and V pass by for each ROWS queries. Where the nearest cache holds no more than one of them, P is made of all
+ * queries before G. */
+INLINE int rows_at_once(const flyi_backward_cpu *b) {
+  return words_of(b->dim) + words_of(b->value_dim) > NEAR_WORDS ? BLOCK : ROWS;
+}
 
 /* The bits of W keys. */
 INLINE unsigned seen_lanes(uint64_t bits, int key) { return (unsigned)(bits >> key) & ((1u << W) - 1); }
@@ -201,8 +224,9 @@ INLINE void multiply_keys(vf sums[ROWS][COLS], int c, const word *a, int64_t a_r
 /* P, and what G is the product of dP - delta with, of ROWS queries and c vectors of keys from key0; then G. */
 INLINE void store_p(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, vf x[ROWS][COLS]) {
 #ifdef FLYI_DOTS
+  float *weights = w->weights + r0 % rows_at_once(b) * BLOCK + key0;
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++)
-      store(w->weights + r * BLOCK + W * j, x[r][j] * b->scale);
+      store(weights + r * BLOCK + W * j, x[r][j] * b->scale);
   UNROLL for (int r = 0; r < ROWS; r += 2) UNROLL for (int j = 0; j < c; j++)
       store_words(w->p + (r0 + r) / 2 * BLOCK + key0 + W * j, round_beside(x[r][j], x[r + 1][j]));
 #else
@@ -212,12 +236,12 @@ INLINE void store_p(const flyi_backward_cpu *b, work *w, int r0, int key0, int c
 #endif
 }
 
-INLINE vf weight_of(const work *w, int r0, int r, int key0, int j) {
+INLINE const float *weights_at(const flyi_backward_cpu *b, const work *w, int r0, int key0) {
 #ifdef FLYI_DOTS
-  (void)r0, (void)key0;
-  return load(w->weights + r * BLOCK + W * j);
+  return w->weights + r0 % rows_at_once(b) * BLOCK + key0;
 #else
-  return load(w->p + (r0 + r) * BLOCK + key0 + W * j);
+  (void)b;
+  return w->p + r0 * BLOCK + key0;
 #endif
 }
 
@@ -245,28 +269,27 @@ INLINE float *scores_of(work *w) { return w->p; }
 INLINE float *slopes_of(work *w) { return w->g; }
 #endif
 
-/* What is done at a time: all; with a modifier, the scores before it, and all that comes behind it. */
-typedef enum stage { ALL, BEFORE, BEHIND } stage;
+/* What is made of a block of pairs at a time. With a modifier: its scores, then P and G through what it has left. */
+typedef enum part { P, G, SCORES, MODIFIED_P, MODIFIED_G } part;
 
-/* For ROWS queries and c vectors of keys from key0. bits: who sees whom; null: everybody everything. `careful`: Q or
- * K may hold a NaN, which is made plain here, because Q may lie in the caller's memory. */
-INLINE void score(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, const uint64_t *bits, bool careful,
-                  stage stage) {
+/* P, or the scores before a modifier, of ROWS queries and c vectors of keys from key0. bits: who sees whom; null:
+ * everybody everything. `careful`: Q or K may hold a NaN, which is made plain here, because Q may lie in the caller's
+ * memory. */
+INLINE void make_p(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, const uint64_t *bits, bool careful,
+                   part part) {
   vf x[ROWS][COLS];
-  int64_t q_row = b->q_stride / PAIR, d_out_row = b->d_out_stride / PAIR;
-  float *scores = scores_of(w) + r0 * BLOCK + key0;
-  const float *slopes = slopes_of(w) + r0 * BLOCK + key0;
+  int64_t q_row = b->q_stride / PAIR;
+  float *scores = scores_of(w) + r0 * BLOCK + key0, log2_scale = b->scale * 1.44269504f;
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = (vf)0.f;
-  if (stage != BEHIND)
+  if (part != MODIFIED_P)
     multiply_keys(x, c, along(b->q) + r0 * q_row, q_row, (const word *)b->k_transposed + key0, words_of(b->dim));
-  if (stage == BEFORE) {
+  if (part == SCORES) {
     UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++)
         store(scores + r * BLOCK + W * j, PAIR == 1 ? x[r][j] : x[r][j] * b->scale);
     return;
   }
-  float log2_scale = b->scale * 1.44269504f;
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) {
-    if (stage == BEHIND)
+    if (part == MODIFIED_P)
       x[r][j] = load(scores + r * BLOCK + W * j) * 1.44269504f;
     else if (PAIR == 2)
       x[r][j] *= log2_scale;
@@ -276,39 +299,52 @@ INLINE void score(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, 
     if (bits) x[r][j] = choose(seen_lanes(bits[r], key0 + W * j), x[r][j], (vf)0.f);
   }
   store_p(b, w, r0, key0, c, x);
+}
+
+/* G, where P is. */
+INLINE void make_g(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, const uint64_t *bits, part part) {
+  vf x[ROWS][COLS];
+  int64_t d_out_row = b->d_out_stride / PAIR;
+  const float *slopes = slopes_of(w) + r0 * BLOCK + key0, *weights = weights_at(b, w, r0, key0);
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = (vf)b->neg_delta[r0 + r];
   multiply_keys(x, c, along(b->d_out) + r0 * d_out_row, d_out_row, (const word *)b->v_transposed + key0,
                 words_of(b->value_dim));
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) {
-    x[r][j] *= weight_of(w, r0, r, key0, j);
-    if (stage == BEHIND) x[r][j] *= load(slopes + r * BLOCK + W * j);
+    x[r][j] *= load(weights + r * BLOCK + W * j);
+    if (part == MODIFIED_G) x[r][j] *= load(slopes + r * BLOCK + W * j);
     if (bits) x[r][j] = choose(seen_lanes(bits[r], key0 + W * j), x[r][j], (vf)0.f);
   }
   store_g(w, r0, key0, c, x);
 }
 
-/* The keys of vectors [from, to): as many at a time as a register block takes, the last ones shared out evenly. */
-INLINE void score_keys(const flyi_backward_cpu *b, work *w, int r0, int from, int to, const uint64_t *bits,
-                       bool careful, stage stage) {
+INLINE void make(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, const uint64_t *bits, bool careful,
+                 part part) {
+  if (part == G || part == MODIFIED_G)
+    make_g(b, w, r0, key0, c, bits, part);
+  else
+    make_p(b, w, r0, key0, c, bits, careful, part);
+}
+
+/* The keys of vectors [from, to): as many at a time as a register block takes. */
+INLINE void make_rows(const flyi_backward_cpu *b, work *w, int r0, int from, int to, const uint64_t *bits, bool careful,
+                      part part) {
   for (int at = from, c; at < to; at += c) {
-    int left = to - at;
-    c = left >= 2 * COLS ? COLS : left > COLS ? (left + 1) / 2 : left;
-    switch (c) {
+    switch (c = columns_of(to - at)) {
 #if COLS > 3
     case 4:
-      score(b, w, r0, at * W, 4, bits, careful, stage);
+      make(b, w, r0, at * W, 4, bits, careful, part);
       break;
 #endif
 #if COLS > 2
     case 3:
-      score(b, w, r0, at * W, 3, bits, careful, stage);
+      make(b, w, r0, at * W, 3, bits, careful, part);
       break;
 #endif
     case 2:
-      score(b, w, r0, at * W, 2, bits, careful, stage);
+      make(b, w, r0, at * W, 2, bits, careful, part);
       break;
     default:
-      score(b, w, r0, at * W, 1, bits, careful, stage);
+      make(b, w, r0, at * W, 1, bits, careful, part);
       break;
     }
   }
@@ -379,19 +415,26 @@ INLINE void fill_holes(work *w) {
 
 /* ---- the sums ---------------------------------------------------------------------------------------------------- */
 
-/* dV += P' dO and dK += G' Q for ROWS keys from `key`, the queries of the range, which is whole ROWS. */
-INLINE void add_values(const flyi_backward_cpu *b, const work *w, int key, int first, int last) {
-  int width = round_up(b->value_dim, W);
-  first /= PAIR, last /= PAIR;
-  add_product(b->d_v + key * width, width, width, w->p + first * BLOCK + key, BLOCK, 1,
-              down(b->d_out, b->d_out_stride) + first * b->d_out_stride, b->d_out_stride, last - first);
+/* Columns of channels outside: those of the rows that are added stay in the nearest cache. */
+#define EACH_COLUMNS(at, width) for (int at = 0; at < (width); at += W * columns_of(((width) - at) / W))
+
+/* dV += P' dO and dK += G' Q: all keys that some query sees, the queries of their ranges, which are whole ROWS; with
+ * `whole` all of both. */
+INLINE void add_to_keys(const flyi_backward_cpu *b, const work *w, bool whole, float *out, int dim, const word *x,
+                        const float *rows, int64_t stride) {
+  int width = round_up(dim, W);
+  EACH_COLUMNS(at, width) for (int i = 0; i < GROUPS; i++) {
+    int first = whole ? 0 : w->queries[i].first / PAIR, last = (whole ? BLOCK : w->queries[i].last) / PAIR;
+    if (at == 0) fetch_some(b);
+    if (last > first)
+      add_product(out + i * ROWS * width + at, width, W * columns_of((width - at) / W), x + first * BLOCK + i * ROWS,
+                  BLOCK, 1, down(rows, stride) + first * stride + at, stride, last - first);
+  }
 }
 
-INLINE void add_keys(const flyi_backward_cpu *b, const work *w, int key, int first, int last) {
-  int width = round_up(b->dim, W);
-  first /= PAIR, last /= PAIR;
-  add_product(b->d_k + key * width, width, width, w->g + first * BLOCK + key, BLOCK, 1,
-              down(b->q, b->q_stride) + first * b->q_stride, b->q_stride, last - first);
+INLINE void add_keys(const flyi_backward_cpu *b, const work *w, bool whole) {
+  if (b->d_v) add_to_keys(b, w, whole, b->d_v, b->value_dim, w->p, b->d_out, b->d_out_stride);
+  if (b->d_k) add_to_keys(b, w, whole, b->d_k, b->dim, w->g, b->q, b->q_stride);
 }
 
 /* Element (row, key) of P or G. */
@@ -442,31 +485,28 @@ RARE void add_visible_queries(const flyi_backward_cpu *b, const work *w) {
 
 INLINE bool is_whole(const flyi_backward_cpu *b) { return b->full && b->queries == BLOCK && b->keys == BLOCK; }
 
-/* Asks for a share of the rows that are needed soon: a block has 2 GROUPS of them. */
-INLINE void fetch_rows(const flyi_backward_cpu *b, int share) {
-  int last = (share + 1) * b->fetch_count / (2 * GROUPS);
-  for (int i = share * b->fetch_count / (2 * GROUPS); i < last; i++)
-    for (int at = 0; at < b->fetch_bytes; at += 64) __builtin_prefetch(b->fetch[i] + at, 0, 2);
+INLINE void make_group(const flyi_backward_cpu *b, work *w, int i, bool whole, bool careful, part part) {
+  fetch_some(b);
+  make_rows(b, w, i * ROWS, whole ? 0 : w->keys[i].first / W, whole ? BLOCK / W : (w->keys[i].last + W - 1) / W,
+            whole ? NULL : w->bits + i * ROWS, careful, part);
 }
 
-/* The ROWS queries of a partial block, one after the other. */
-INLINE void partial_scores(const flyi_backward_cpu *b, work *w, bool careful) {
-  for (int i = 0; i < GROUPS; i++) {
-    fetch_rows(b, i);
-    score_keys(b, w, i * ROWS, w->keys[i].first / W, (w->keys[i].last + W - 1) / W, w->bits + i * ROWS, careful, ALL);
+/* P and G of a block. */
+INLINE void make_both(const flyi_backward_cpu *b, work *w, bool whole, bool careful, part p, part g) {
+  int groups = rows_at_once(b) / ROWS;
+  for (int first = 0; first < GROUPS; first += groups) {
+    for (int i = first; i < first + groups; i++) make_group(b, w, i, whole, careful, p);
+    for (int i = first; i < first + groups; i++) make_group(b, w, i, whole, careful, g);
   }
 }
 
 /* The scores of a block through the modifier, then all of it. */
 SEPARATE void modified_scores(const flyi_backward_cpu *b, work *w) {
   for (int i = 0; i < GROUPS; i++)
-    score_keys(b, w, i * ROWS, w->keys[i].first / W, (w->keys[i].last + W - 1) / W, NULL, false, BEFORE);
-  b->slope(b->score_args, b->b, b->h, b->q0, b->kv0, b->queries, is_whole(b) ? NULL : w->bits,
-           scores_of(w), slopes_of(w));
-  for (int i = 0; i < GROUPS; i++) {
-    fetch_rows(b, i);
-    score_keys(b, w, i * ROWS, w->keys[i].first / W, (w->keys[i].last + W - 1) / W, w->bits + i * ROWS, true, BEHIND);
-  }
+    make_rows(b, w, i * ROWS, w->keys[i].first / W, (w->keys[i].last + W - 1) / W, NULL, false, SCORES);
+  b->slope(b->score_args, b->b, b->h, b->q0, b->kv0, b->queries, is_whole(b) ? NULL : w->bits, scores_of(w),
+           slopes_of(w));
+  make_both(b, w, false, true, MODIFIED_P, MODIFIED_G);
 }
 
 RARE void special_block(const flyi_backward_cpu *b, work *w) {
@@ -474,36 +514,32 @@ RARE void special_block(const flyi_backward_cpu *b, work *w) {
   if (b->slope)
     modified_scores(b, w);
   else
-    partial_scores(b, w, true);
+    make_both(b, w, false, true, P, G);
   add_visible_keys(b, w);
 }
 
+static void whole_block(const flyi_backward_cpu *b, work *w) {
+  make_both(b, w, true, false, P, G);
+  add_keys(b, w, true);
+}
+
 static void partial_block(const flyi_backward_cpu *b, work *w) {
+  uint64_t all = ~0ull, some = 0;
   find_keys(b, w);
+  for (int i = 0; i < BLOCK; i++) all &= w->bits[i];
+  for (int i = 0; i < GROUPS; i++) some |= w->some[i];
+  if (!some) return; /* the map's tiles are larger: a partial one has full and empty blocks */
+  if (!~all && !b->slope) {
+    whole_block(b, w);
+    return;
+  }
   if (b->slope)
     modified_scores(b, w);
   else
-    partial_scores(b, w, false);
+    make_both(b, w, false, false, P, G);
   find_queries(w);
   fill_holes(w);
-  for (int i = 0; i < GROUPS; i++) {
-    fetch_rows(b, GROUPS + i);
-    if (w->queries[i].last && b->d_v) add_values(b, w, i * ROWS, w->queries[i].first, w->queries[i].last);
-  }
-  for (int i = 0; i < GROUPS && b->d_k; i++)
-    if (w->queries[i].last) add_keys(b, w, i * ROWS, w->queries[i].first, w->queries[i].last);
-}
-
-static void whole_block(const flyi_backward_cpu *b, work *w) {
-  for (int i = 0; i < GROUPS; i++) {
-    fetch_rows(b, i);
-    score_keys(b, w, i * ROWS, 0, BLOCK / W, NULL, false, ALL);
-  }
-  for (int i = 0; i < GROUPS; i++) {
-    fetch_rows(b, GROUPS + i);
-    if (b->d_v) add_values(b, w, i * ROWS, 0, BLOCK);
-  }
-  for (int key = 0; key < BLOCK && b->d_k; key += ROWS) add_keys(b, w, key, 0, BLOCK);
+  add_keys(b, w, false);
 }
 
 static void block(const flyi_backward_cpu *b) {
@@ -515,27 +551,31 @@ static void block(const flyi_backward_cpu *b) {
     partial_block(b, b->scratch);
 }
 
-INLINE void add_query_rows(const flyi_backward_cpu *b, const work *w, int r0, int first, int last) {
+/* dQ += G K: all queries that see some key, the keys of their ranges. */
+INLINE void add_to_queries(const flyi_backward_cpu *b, const work *w, bool whole) {
 #ifdef FLYI_DOTS
   const word *g = w->g_rows;
 #else
   const word *g = w->g;
 #endif
-  first /= PAIR, last = words_of(last); /* a masked neighbour has G = 0 */
-  add_product(b->d_q + r0 * b->d_q_stride, b->d_q_stride, round_up(b->dim, W), g + r0 * (BLOCK / PAIR) + first, 1,
-              BLOCK / PAIR, down(b->k, b->k_stride) + first * b->k_stride, b->k_stride, last - first);
+  int width = round_up(b->dim, W);
+  EACH_COLUMNS(at, width) for (int i = 0; i < GROUPS; i++) {
+    int first = whole ? 0 : w->keys[i].first / PAIR; /* a masked neighbour has G = 0 */
+    int last = words_of(whole ? BLOCK : w->keys[i].last);
+    if (at == 0) fetch_some(b);
+    if (last > first)
+      add_product(b->d_q + i * ROWS * b->d_q_stride + at, b->d_q_stride, W * columns_of((width - at) / W),
+                  g + i * ROWS * (BLOCK / PAIR) + first, 1, BLOCK / PAIR,
+                  down(b->k, b->k_stride) + first * b->k_stride + at, b->k_stride, last - first);
+  }
 }
 
 static void add_queries(const flyi_backward_cpu *b) {
   const work *w = b->scratch;
-  if (b->special) {
+  if (b->special)
     add_visible_queries(b, w);
-  } else if (is_whole(b)) {
-    for (int r0 = 0; r0 < BLOCK; r0 += ROWS) add_query_rows(b, w, r0, 0, BLOCK);
-  } else {
-    for (int i = 0; i < GROUPS; i++)
-      if (w->some[i]) add_query_rows(b, w, i * ROWS, w->keys[i].first, w->keys[i].last);
-  }
+  else
+    add_to_queries(b, w, is_whole(b) && !b->slope);
 }
 
 INLINE void store_rows(const flyi_store_cpu *c, int type) {

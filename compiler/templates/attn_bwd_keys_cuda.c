@@ -310,12 +310,6 @@ INL struct place place_of(call_t call, u32 index) {
 INL void backward_keys(call_t call, i32 aligned) {
   struct place p = place_of(call, block_index());
   if (p.first >= p.keys.length) return;
-  if (bwd_type == TYPE_F32) { /* tensor cores do not multiply f32 by its own error: pair by pair, slowly */
-    const i32 first = p.first + (thread_index() >> 5) * 16 * bwd_blocks;
-    ROLLED for (i32 key = first; key < first + 16 * bwd_blocks && key < p.keys.length; key++)
-        store_exact(call, &p, D_K | D_V, key);
-    return;
-  }
   struct block x;
   struct gradients g;
   open_block(call, &p, &x, aligned);

@@ -19,13 +19,14 @@ struct block {
   struct patterns patterns;
   operands_t q, d_out;                              /* where they are kept */
   float start[MAX_BLOCKS][2], delta[MAX_BLOCKS][2]; /* -LSE in base 2, delta: of this lane's rows */
+  i32 tokens[2 * MAX_BLOCKS];                       /* of this lane's rows, where the mask reads them */
   u32 shared, own_q, own_d_out;
 };
 
 /* ---- a tile ------------------------------------------------------------------------------------------------------ */
 
 /* P = 2^(S scale - LSE), of what is seen; times the modifier's slope, where there is one. */
-INL void weigh(call_t call, const struct place *p, const struct block *x, pairs_t s, i32 now) {
+INL void weigh(call_t call, const struct place *p, const struct block *x, const struct rows *keys, pairs_t s, i32 now) {
   const i32 lane = thread_index() & 31, warp = thread_index() >> 5, columns = bwd_inner / 8;
   const i32 kv0 = tile_of(now) * bwd_inner + ((lane & 3) << 1), left = p->keys.length - kv0;
   const i32 q0 = p->first + warp * 16 * bwd_blocks + (lane >> 2);
@@ -39,8 +40,15 @@ INL void weigh(call_t call, const struct place *p, const struct block *x, pairs_
   UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 i = 0; i < columns; i++)
       UNROLL for (i32 j = 0; j < 4; j++) s[a][i][j] = exp2_of(multiply_plus(s[a][i][j], scale, x->start[a][j >> 1]));
   if (kind_of(now) == PARTIAL) {
-    const struct scene scene = scene_of(call, renewed(p->b), p->h); /* not kept from tile to tile */
-    mask_scores(&scene, s, bwd_blocks, columns, q0, kv0, 0);
+    /* From what is kept anyway: working it out again would take as long as the mask does. */
+    const struct scene scene = {.b = p->b,
+                                .h = p->h,
+                                .offset = (i32)args_of(call)->q_offset,
+                                .queries = p->queries,
+                                .keys = p->keys,
+                                .query_rows = query_rows(call, p->queries, p->b, p->h),
+                                .key_rows = *keys};
+    mask_scores_of(&scene, x->tokens, s, bwd_blocks, columns, q0, kv0, 0);
   }
   if (modified) scale_weights(s, slopes);
   if ((tile_of(now) + 1) * bwd_inner <= p->keys.length) return;
@@ -48,13 +56,14 @@ INL void weigh(call_t call, const struct place *p, const struct block *x, pairs_
       UNROLL for (i32 j = 0; j < 4; j++) if (i * 8 + (j & 1) >= left) s[a][i][j] = 0;
 }
 
-INL void take_tile(call_t call, const struct place *p, const struct block *x, sums_t d_q, i32 now, u32 stage) {
+INL void take_tile(call_t call, const struct place *p, const struct block *x, const struct rows *keys, sums_t d_q,
+                   i32 now, u32 stage) {
   const u32 k = x->shared + SHARED_K + stage * BYTES_K, v = x->shared + SHARED_V + stage * BYTES_V;
   const struct patterns at = renewed_patterns(&x->patterns);
   pairs_t s, d_p;
   factors_t f;
   multiply_channels(s, x->q, &at.rows_k, &at.columns_k, x->own_q, k, bwd_depth, PITCH_K);
-  weigh(call, p, x, s, now);
+  weigh(call, p, x, keys, s, now);
   multiply_channels(d_p, x->d_out, &at.rows_v, &at.columns_v, x->own_d_out, v, bwd_width, PITCH_V);
   UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 i = 0; i < bwd_inner / 8; i++)
       UNROLL for (i32 j = 0; j < 4; j++) d_p[a][i][j] = s[a][i][j] * (d_p[a][i][j] - x->delta[a][j >> 1]);
@@ -79,6 +88,9 @@ INL void open_block(call_t call, const struct place *p, struct block *x, i32 ali
     x->start[a][r] = ((const GLOBAL float *)call->neg_lse)[at];
     x->delta[a][r] = ((const GLOBAL float *)call->delta)[at];
   }
+  if (!mask_in_loop && mask_tokens & 1)
+    tokens_of(x->tokens, 2 * bwd_blocks, query_rows(call, p->queries, p->b, p->h), p->queries,
+              p->first + mine + (lane >> 2), 8, (i32)args_of(call)->q_offset);
   if (!bwd_keep) return; /* they belong to the first tile's group */
   copies_commit();
   copies_wait(0);
@@ -117,7 +129,7 @@ INL void take_tiles(call_t call, const struct place *p, sums_t d_q, i32 aligned)
       copies_commit();
       deal(&passing, tile_of(later));
     }
-    take_tile(call, p, &x, d_q, now, stage);
+    take_tile(call, p, &x, &passing.rows_k, d_q, now, stage);
     if (bwd_stages == 1 && kind_of(next) != EMPTY) {
       barrier();
       copy_passing(&passing, tile_of(next), 0, aligned);
@@ -188,13 +200,6 @@ INL void backward_queries(call_t call, i32 aligned) {
   p.queries = queries_of(call, p.b), p.keys = keys_of(call, p.b);
   p.tiles = (p.keys.length + bwd_inner - 1) / bwd_inner;
   if (p.first >= p.queries.length) return;
-  if (bwd_type == TYPE_F32) { /* tensor cores do not multiply f32 by its own error: pair by pair, slowly */
-    const struct gradient g = d_q_of(call, &p);
-    const i32 first = p.first + (thread_index() >> 5) * 16 * bwd_blocks;
-    ROLLED for (i32 query = first; query < first + 16 * bwd_blocks && query < p.queries.length; query++)
-        store_exact(call, &p, &g, query);
-    return;
-  }
   sums_t d_q;
   clear(d_q, bwd_depth);
   take_tiles(call, &p, d_q, aligned);

@@ -30,16 +30,16 @@
 
 enum {
   QUERIES = FLYI_ITEM_QUERIES,
-  DEPTH = 4,       /* dim is rounded up to this */
-  SCORED_ROWS = 32 /* queries that meet a score modifier at a time: their scores stay in the first-level cache */
+  DEPTH = 4, /* dim is rounded up to this */
+  BATCH = 32 /* queries whose scores come before their values: a block of K, then one of V, in the first-level cache */
 };
 
 typedef struct work {
   vf sum[QUERIES];        /* of a row's probabilities, by lane */
   float neg_max[QUERIES]; /* minus the row's maximum; 0 until it is known */
-  word p[ROWS * BLOCK / PAIR] __attribute__((aligned(64)));
+  float scores[BATCH * BLOCK] __attribute__((aligned(64))); /* less the maximum; for a modifier, natural ones */
+  word p[BATCH * BLOCK / PAIR] __attribute__((aligned(64)));
   uint64_t bits[BLOCK]; /* of the block of pairs in work */
-  float scores[SCORED_ROWS * BLOCK] __attribute__((aligned(64))); /* of queries that meet a modifier */
   uint8_t begun[QUERIES / ROWS];         /* a bit for each row whose maximum is known */
   word q[] __attribute__((aligned(64))); /* [QUERIES / ROWS][depth][ROWS], scaled; then o [QUERIES][width] */
 } work;
@@ -47,7 +47,7 @@ typedef struct work {
 /* What stays the same for a call, in registers. */
 typedef struct shape {
   int depth, width;     /* words of dim padded to DEPTH, value_dim padded to W */
-  int fetch_k, fetch_v; /* words of the next block that each ROWS queries fetch */
+  int fetch_k, fetch_v, fetch_rows; /* words of the next block that each ROWS queries fetch; rows */
   float scale;          /* what a sum of products is still to be multiplied by */
   bool scored;          /* scores come from a modifier */
   float *o;
@@ -60,6 +60,7 @@ INLINE shape shape_of(const flyi_forward_cpu *c, work *w) {
                  width,
                  (BLOCK * depth + steps - 1) / steps,
                  (BLOCK / PAIR * width + steps - 1) / steps,
+                 (BLOCK + steps - 1) / steps,
                  c->scale,
                  c->score != NULL,
                  (float *)(w->q + QUERIES * depth)};
@@ -71,18 +72,33 @@ static int64_t scratch_size(int32_t dim, int32_t value_dim) {
 
 /* ---- packing --------------------------------------------------------------------------------------------------- */
 
-/* All rows of a tensor that a block reads: they may be anywhere. */
-INLINE void fetch_rows(const void *data, int64_t stride, const int32_t *rows, int count, int dim, int type) {
-  for (int i = 0; i < count; i++) fetch_row(row_at(data, stride, rows, i, type), dim * element_size(type), false);
+/* A block on its way: where its rows begin. */
+typedef struct rows_of_block {
+  const void *k, *v;
+  const int32_t *rows;
+  int count;
+  float *packed_k, *packed_v;
+} rows_of_block;
+
+INLINE int64_t k_words(int dim) { return (int64_t)BLOCK * round_up(words_of(dim), DEPTH); }
+INLINE int64_t v_words(int value_dim) { return (int64_t)(BLOCK / PAIR) * round_up(value_dim, W); }
+
+INLINE rows_of_block rows_of(const flyi_pack_cpu *p, int64_t block) {
+  int64_t key0 = block * BLOCK, left = p->len_kv - key0, first = p->rows ? 0 : key0;
+  return (rows_of_block){row_at(p->k, p->k_stride, NULL, first, p->type),
+                         row_at(p->v, p->v_stride, NULL, first, p->type),
+                         p->rows ? p->rows + key0 : NULL,
+                         left < BLOCK ? (int)left : BLOCK,
+                         p->packed_k + block * k_words(p->dim),
+                         p->packed_v ? p->packed_v + block * v_words(p->value_dim) : NULL};
 }
 
 #ifdef FLYI_DOTS
-static int pack(const flyi_pack_cpu *p) {
-  fetch_rows(p->k, p->k_stride, p->rows, p->count, p->dim, p->type);
-  fetch_rows(p->v, p->v_stride, p->rows, p->count, p->value_dim, p->type);
-  pack_transposed_words((word *)p->packed_k, p->k, p->k_stride, p->rows, p->count, p->dim,
+static bool pack_block(const flyi_pack_cpu *p, int64_t block) {
+  rows_of_block b = rows_of(p, block);
+  pack_transposed_words((word *)b.packed_k, b.k, p->k_stride, b.rows, b.count, p->dim,
                         round_up(words_of(p->dim), DEPTH));
-  return lanes(pack_beside((word *)p->packed_v, p->v, p->v_stride, p->rows, p->count, BLOCK, p->value_dim)) != 0;
+  return lanes(pack_beside((word *)b.packed_v, b.v, p->v_stride, b.rows, b.count, BLOCK, p->value_dim)) != 0;
 }
 
 /* Elements of a query from word d on. */
@@ -91,39 +107,36 @@ INLINE vf query_words(const flyi_forward_cpu *c, const char *row, int d, int typ
   return bits_to_float(load_row_words(row, PAIR * d, c->dim));
 }
 #else
-INLINE void pack_keys(const flyi_pack_cpu *p, int type) {
-  pack_transposed(p->packed_k, p->k, p->k_stride, p->rows, p->count, p->dim, round_up(p->dim, DEPTH), 1.f, true, type);
-}
-
 /* Packs V unless it stays where it is; says whether it holds an infinity or a NaN. */
-INLINE int pack_values(const flyi_pack_cpu *p, int type) {
+INLINE bool pack_values(const flyi_pack_cpu *p, const rows_of_block *b, int type) {
   int width = round_up(p->value_dim, W);
   vu check = (vu)0; /* x - x is 0 or NaN, and the bits of a NaN survive others: no sums that wait for each other */
-  for (int key = 0; key < p->count; key++) {
-    const char *row = row_at(p->v, p->v_stride, p->rows, key, type);
+  for (int key = 0; key < b->count; key++) {
+    const char *row = row_at(b->v, p->v_stride, b->rows, key, type);
     for (int n = 0; n < width; n += W) {
       vf x = load_row(type, row, n, p->value_dim);
       check |= float_to_bits(x - x);
-      if (p->packed_v) store(p->packed_v + key * width + n, x);
+      if (b->packed_v) store(b->packed_v + key * width + n, x);
     }
   }
-  if (p->packed_v) memset(p->packed_v + p->count * width, 0, sizeof(float) * width * (BLOCK - p->count));
+  if (b->packed_v) memset(b->packed_v + b->count * width, 0, sizeof(float) * width * (BLOCK - b->count));
   return lanes(bits_to_float(check) != bits_to_float(check)) != 0;
 }
 
-static int pack(const flyi_pack_cpu *p) {
-  fetch_rows(p->k, p->k_stride, p->rows, p->count, p->dim, p->type);
-  fetch_rows(p->v, p->v_stride, p->rows, p->count, p->value_dim, p->type);
+INLINE bool pack_typed(const flyi_pack_cpu *p, const rows_of_block *b, int type) {
+  pack_transposed(b->packed_k, b->k, p->k_stride, b->rows, b->count, p->dim, round_up(p->dim, DEPTH), 1.f, true, type);
+  return pack_values(p, b, type);
+}
+
+static bool pack_block(const flyi_pack_cpu *p, int64_t block) {
+  rows_of_block b = rows_of(p, block);
   switch (p->type) {
   case FLY_F32:
-    pack_keys(p, FLY_F32);
-    return pack_values(p, FLY_F32);
+    return pack_typed(p, &b, FLY_F32);
   case FLY_F16:
-    pack_keys(p, FLY_F16);
-    return pack_values(p, FLY_F16);
+    return pack_typed(p, &b, FLY_F16);
   default:
-    pack_keys(p, FLY_BF16);
-    return pack_values(p, FLY_BF16);
+    return pack_typed(p, &b, FLY_BF16);
   }
 }
 
@@ -131,6 +144,24 @@ INLINE vf query_words(const flyi_forward_cpu *c, const char *row, int d, int typ
   return plain_nan(type, load_row(type, row, d, c->dim)) * c->scale;
 }
 #endif
+
+/* The state of a block that is packed now, by this thread or another one. */
+RARE uint8_t wait_for_block(const flyi_pack_cpu *p, int64_t block) {
+  uint8_t state = FLYI_UNPACKED;
+  if (__atomic_compare_exchange_n(p->state + block, &state, FLYI_PACKING, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {
+    state = pack_block(p, block) ? FLYI_SPECIAL : FLYI_PACKED;
+    __atomic_store_n(p->state + block, state, __ATOMIC_RELEASE);
+  }
+  while (state == FLYI_PACKING) state = __atomic_load_n(p->state + block, __ATOMIC_ACQUIRE);
+  return state;
+}
+
+INLINE uint8_t packed_state(const flyi_pack_cpu *p, int64_t block) {
+  uint8_t state = __atomic_load_n(p->state + block, __ATOMIC_ACQUIRE);
+  return state >= FLYI_PACKED ? state : wait_for_block(p, block);
+}
+
+static void pack(const flyi_pack_cpu *p, int64_t block) { packed_state(p, block); }
 
 /* Queries interleaved by ROWS, so that the broadcasts of a register block read consecutive floats. */
 INLINE void pack_queries(const flyi_forward_cpu *c, word *q, int depth, int type) {
@@ -156,63 +187,128 @@ INLINE void pack_queries(const flyi_forward_cpu *c, word *q, int depth, int type
 
 /* ---- the two products ------------------------------------------------------------------------------------------ */
 
-/* W probabilities. */
-INLINE void scale_words(word *p, float factor) {
-#ifdef FLYI_DOTS
-  (void)p, (void)factor; /* a register block takes all 64 keys: there are none yet */
-  _Static_assert(COLS * W == BLOCK, "P of earlier keys");
-#else
-  store(p, load(p) * factor);
-#endif
-}
+/* Where a batch keeps the scores and P of the queries from r0 on. */
+INLINE float *scores_of(work *w, int r0) { return w->scores + r0 % BATCH * BLOCK; }
+INLINE word *p_of(work *w, int r0) { return w->p + r0 % BATCH * BLOCK / PAIR; }
 
-/* Rare: a row's first scores, or scores that outgrew its maximum. x holds scores less the old maximum; P already has
- * the keys [from, to) of this block. Each row decides for itself, so that its numerics do not depend on its
- * neighbours. */
-RARE void raise_max(work *w, const shape *s, int r0, vf x[ROWS][COLS], int c, int from, int to) {
+/* Rare: a row's first scores, or scores that outgrew its maximum, of the keys [from, to) of the block. Each row decides
+ * for itself, so that its numerics do not depend on its neighbours. */
+RARE void raise_max(work *w, const shape *s, int r0, int from, int to) {
   for (int r = 0; r < ROWS; r++) {
     int begun = w->begun[r0 / ROWS] >> r & 1, row = r0 + r;
-    float limit = begun ? 8.f : -__builtin_inff();
+    float limit = begun ? 8.f : -__builtin_inff(), *x = scores_of(w, r0) + r * BLOCK;
     vf most = (vf)limit; /* never a NaN */
-    for (int j = 0; j < c; j++) most = greater(x[r][j], most);
+    for (int i = from; i < to; i += W) most = greater(load(x + i), most);
     float m = greatest_of(most);
     if (m == limit) continue; /* nothing seen yet, or nothing above the limit */
     w->begun[r0 / ROWS] |= 1 << r;
     w->neg_max[row] -= m;
-    for (int j = 0; j < c; j++) x[r][j] -= m;
+    for (int i = from; i < to; i += W) store(x + i, load(x + i) - m);
     if (!begun) continue;
     float factor = __builtin_exp2f(-m);
     w->sum[row] *= factor;
-    for (int i = r * BLOCK + from; i < r * BLOCK + to; i += W) scale_words(w->p + i / PAIR, factor);
     for (int n = 0; n < s->width; n += W) store(s->o + row * s->width + n, load(s->o + row * s->width + n) * factor);
   }
 }
 
-/* Where scores are: nowhere yet, or in memory for a modifier, [ROWS][64] in natural units. */
-typedef struct source {
-  enum { COMPUTED, WRITTEN, READ } how; /* computed and used; computed and written; read and used */
-  float *scores;
-} source;
+/* P = 2^(score - max), PAIR vectors of keys of one query, from key; returns their sum. */
+INLINE vf weigh(const float *scores, word *p, int key) {
+  vf x[PAIR];
+  UNROLL for (int i = 0; i < PAIR; i++) x[i] = exp2_of(load(scores + key + W * i));
+  store_probabilities(p, key, x, PAIR);
+  return PAIR == 1 ? x[0] : x[0] + x[PAIR - 1];
+}
 
-/* P = 2^(score - max) for ROWS queries and c vectors of keys from key0; those from `from` are done. bits: who sees
- * whom; null: everybody everything. */
-INLINE void score(work *w, const shape *s, int r0, const word *k, source at, int from, int key0, int c,
-                  const uint64_t *bits) {
-  vf x[ROWS][COLS], m[COLS];
-  unsigned seen = bits ? 0 : (1 << ROWS) - 1; /* rows that see one of these keys */
-  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = (vf)0.f;
-  if (at.how != READ) multiply(x, c, w->q + r0 * s->depth, ROWS, 1, k + key0, BLOCK, s->depth);
-  UNROLL for (int r = 0; at.how != COMPUTED && r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) {
-    float *natural = at.scores + r * BLOCK + key0 + W * j;
-    if (at.how == WRITTEN)
-      store(natural, PAIR == 1 ? x[r][j] : x[r][j] * s->scale);
-    else
-      x[r][j] = plain_nan(FLY_F32, load(natural)) * 1.44269504f;
+/* The keys [first, last) of a block that some of ROWS queries see; last 0: none. */
+typedef struct seen {
+  int first, last;
+} seen;
+
+/* The vectors of keys [from, to) of a row. */
+INLINE vf weigh_keys(const float *scores, word *p, seen keys) {
+  vf sum = (vf)0.f;
+  for (int key = keys.first / (W * PAIR) * (W * PAIR); key < keys.last; key += W * PAIR) sum += weigh(scores, p, key);
+  return sum;
+}
+
+/* ROWS queries whose scores wait to become probabilities; row < 0: none. */
+typedef struct waiting {
+  int row;
+  bool whole; /* all keys of the block, or those of `keys` */
+  seen keys;
+} waiting;
+
+/* P of ROWS queries. */
+INLINE void weigh_rows(work *w, int r0, seen keys) {
+  for (int r = 0; r < ROWS; r++)
+    w->sum[r0 + r] += weigh_keys(scores_of(w, r0) + r * BLOCK, p_of(w, r0) + r * BLOCK / PAIR, keys);
+}
+
+/* sums += the products of ROWS queries and c vectors of keys. Few sums would wait for each other: even and odd steps
+ * then have sums of their own. */
+INLINE void multiply_keys(vf sums[ROWS][COLS], vf odd[ROWS][COLS], int c, const word *q, const word *k, int n) {
+  if (2 * c > COLS) {
+    multiply(sums, c, q, ROWS, 1, k, BLOCK, n);
+    return;
   }
-  if (at.how == WRITTEN) return;
+  for (; n > 1; n -= 2, q += 2 * ROWS, k += 2 * BLOCK) {
+    multiply(sums, c, q, 0, 1, k, 0, 1);
+    multiply(odd, c, q + ROWS, 0, 1, k + BLOCK, 0, 1);
+  }
+  if (n) multiply(sums, c, q, 0, 1, k, 0, 1);
+}
+
+/* The same; meanwhile others' scores become probabilities: their exponentials alone would wait for each other. */
+INLINE void multiply_and_weigh(work *w, vf sums[ROWS][COLS], vf odd[ROWS][COLS], int c, const word *q, const word *k,
+                               int n, waiting before) {
+  const float *scores = scores_of(w, before.row);
+  word *p = p_of(w, before.row);
+  int parts = before.whole ? ROWS * BLOCK / (W * PAIR) : ROWS, steps = n / parts;
+  for (int r = 0; r < ROWS; r++, scores += BLOCK, p += BLOCK / PAIR) {
+    vf sum = (vf)0.f;
+    if (before.whole) {
+      UNROLL for (int key = 0; key < BLOCK; key += W * PAIR) {
+        multiply_keys(sums, odd, c, q, k, steps);
+        q += ROWS * steps, k += BLOCK * steps;
+        sum += weigh(scores, p, key);
+      }
+    } else {
+      multiply_keys(sums, odd, c, q, k, steps);
+      q += ROWS * steps, k += BLOCK * steps;
+      sum = weigh_keys(scores, p, before.keys);
+    }
+    w->sum[before.row + r] += sum;
+  }
+  multiply_keys(sums, odd, c, q, k, n - steps * parts);
+}
+
+/* Where scores are: nowhere yet, or in memory for a modifier, in natural units. */
+typedef enum source { COMPUTED, WRITTEN, READ } source; /* computed and used; computed and written; read and used */
+
+/* Scores less the maximum of ROWS queries and c vectors of keys from key0; those from `from` are done. bits: who sees
+ * whom; null: everybody everything. before: whose scores are to be weighed in passing. */
+INLINE void score(work *w, const shape *s, int r0, const word *k, source how, int from, int key0, int c,
+                  const uint64_t *bits, waiting before) {
+  vf x[ROWS][COLS], odd[ROWS][COLS], m[COLS];
+  float *out = scores_of(w, r0) + key0;
+  const word *q = w->q + r0 * s->depth;
+  unsigned seen = bits ? 0 : (1 << ROWS) - 1; /* rows that see one of these keys */
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = odd[r][j] = (vf)0.f;
+  if (how != READ && before.row >= 0)
+    multiply_and_weigh(w, x, odd, c, q, k + key0, s->depth, before);
+  else if (how != READ)
+    multiply_keys(x, odd, c, q, k + key0, s->depth);
+  UNROLL for (int r = 0; 2 * c <= COLS && r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] += odd[r][j];
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) {
+    if (how == READ)
+      x[r][j] = plain_nan(FLY_F32, load(out + r * BLOCK + W * j)) * 1.44269504f;
+    else if (PAIR == 2)
+      x[r][j] *= s->scale;
+    if (how == WRITTEN) store(out + r * BLOCK + W * j, x[r][j]);
+  }
+  if (how == WRITTEN) return;
   /* Not where the sums start: all their terms would then round at the size of the maximum. */
-  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++)
-      x[r][j] = (PAIR == 1 || at.how == READ ? x[r][j] : x[r][j] * s->scale) + w->neg_max[r0 + r];
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] += w->neg_max[r0 + r];
   if (bits) {
     UNROLL for (int r = 0; r < ROWS; r++) {
       uint64_t word = bits[r] >> key0;
@@ -224,30 +320,15 @@ INLINE void score(work *w, const shape *s, int r0, const word *k, source at, int
   UNROLL for (int j = 0; j < c; j++) m[j] = (vf)8.f;
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) m[j] = greater(x[r][j], m[j]);
   UNROLL for (int j = 1; j < c; j++) m[0] = greater(m[j], m[0]);
-  if (__builtin_expect((lanes(m[0] > (vf)8.f) | (seen & ~w->begun[r0 / ROWS])) != 0, 0)) {
-    vf y[ROWS][COLS]; /* a copy, so that x itself stays in registers */
-    UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) y[r][j] = x[r][j];
-    raise_max(w, s, r0, y, c, from, key0);
-    UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = y[r][j];
-  }
-  /* By columns: the second product can begin with the first keys while later ones are still on their way. */
-  vf sum[ROWS];
-  UNROLL for (int j = 0; j < c; j += PAIR) UNROLL for (int r = 0; r < ROWS; r++) {
-    int n = min(PAIR, c - j);
-    vf p[PAIR];
-    UNROLL for (int i = 0; i < n; i++) {
-      p[i] = exp2_of(x[r][j + i]);
-      sum[r] = i + j ? sum[r] + p[i] : p[i];
-    }
-    store_probabilities(w->p + r * BLOCK / PAIR, key0 + W * j, p, n);
-  }
-  UNROLL for (int r = 0; r < ROWS; r++) w->sum[r0 + r] += sum[r];
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) store(out + r * BLOCK + W * j, x[r][j]);
+  if (__builtin_expect((lanes(m[0] > (vf)8.f) | (seen & ~w->begun[r0 / ROWS])) != 0, 0))
+    raise_max(w, s, r0, from, key0 + c * W);
 }
 
 /* O += P V for ROWS queries and the keys [first, last). */
 INLINE void add_values(work *w, const shape *s, int r0, const word *v, int64_t v_stride, int first, int last) {
   first /= PAIR, last = words_of(last); /* a masked neighbour has P = 0 */
-  add_product(s->o + r0 * s->width, s->width, s->width, w->p + first, 1, BLOCK / PAIR, v + first * v_stride, v_stride,
+  add_product(s->o + r0 * s->width, s->width, s->width, p_of(w, r0) + first, 1, BLOCK / PAIR, v + first * v_stride, v_stride,
               last - first);
 }
 
@@ -256,7 +337,7 @@ RARE void add_visible_values(work *w, const shape *s, int r0, const word *v, int
   for (int r = 0; r < ROWS; r++)
     for (uint64_t left = bits[r]; left; left &= left - 1) {
       int key = __builtin_ctzll(left);
-      vf p = (vf)probability(w->p + r * BLOCK / PAIR, key);
+      vf p = (vf)probability(p_of(w, r0) + r * BLOCK / PAIR, key);
       float *o = s->o + (r0 + r) * s->width;
       for (int n = 0; n < s->width; n += W) store(o + n, load(o + n) + p * value_of(v + n, v_stride, key));
     }
@@ -268,103 +349,149 @@ RARE void add_visible_values(work *w, const shape *s, int r0, const word *v, int
 typedef struct tile {
   const word *k, *v;
   int64_t v_stride;                /* from PAIR values to the next ones */
-  int special;                     /* V holds an infinity or a NaN */
+  bool special;                    /* V holds an infinity or a NaN */
+  const flyi_pack_cpu *raw;        /* null, or the next block is still to be packed */
+  int64_t block;
   const flyi_forward_cpu *opening; /* the call, in its first block */
 } tile;
 
-/* The next block most likely follows this one: each ROWS queries fetch their share of it to the second-level cache;
- * and in the first block, the rows of out that they will write and those of Q that come next. */
-INLINE void fetch_next(const tile *t, const shape *s, int r0) {
-  const word *k = t->k + BLOCK * s->depth + r0 / ROWS * s->fetch_k;
-  const word *v = t->v + BLOCK / PAIR * t->v_stride + r0 / ROWS * s->fetch_v;
-  for (int i = 0; i < s->fetch_k; i += 16) __builtin_prefetch(k + i, 0, 2);
-  for (int i = 0; i < s->fetch_v; i += 16) __builtin_prefetch(v + i, 0, 2);
+/* Asks for `bytes`, from the second-level cache on. */
+INLINE void fetch_bytes(const void *data, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)data + i, 0, 2);
+}
+
+/* The same of the rows [from, to) of a block. */
+INLINE void fetch_rows(const flyi_pack_cpu *p, const rows_of_block *b, int from, int to) {
+  int size = element_size(p->type);
+  for (int i = from; i < min(to, b->count); i++) {
+    fetch_bytes(row_at(b->k, p->k_stride, b->rows, i, p->type), p->dim * size);
+    fetch_bytes(row_at(b->v, p->v_stride, b->rows, i, p->type), p->value_dim * size);
+  }
+}
+
+/* The next block most likely follows this one: each ROWS queries fetch their share of it, as rows where it is still to
+ * be packed; and in the first block, the rows of out that they will write and those of Q that come next. streams: packed
+ * blocks are worth it, which follow each other for long. */
+INLINE void fetch_next(const tile *t, const shape *s, int r0, bool streams) {
+  int step = r0 / ROWS;
+  if (t->raw) {
+    rows_of_block b = rows_of(t->raw, t->block + 1);
+    fetch_rows(t->raw, &b, step * s->fetch_rows, (step + 1) * s->fetch_rows);
+    for (int i = 0; i < s->fetch_k; i += 16) __builtin_prefetch(b.packed_k + step * s->fetch_k + i, 1, 2);
+  } else if (streams) {
+    fetch_bytes(t->k + BLOCK * s->depth + step * s->fetch_k, s->fetch_k * (int)sizeof(word));
+    fetch_bytes(t->v + BLOCK / PAIR * t->v_stride + step * s->fetch_v, s->fetch_v * (int)sizeof(word));
+  }
   const flyi_forward_cpu *c = t->opening;
   for (int i = r0; c && i < min(r0 + ROWS, c->count); i++)
     fetch_row(row_at(c->out, c->out_stride, c->out_rows, i, c->out_type), c->value_dim * element_size(c->out_type), true);
   for (int i = r0; c && c->next_q && i < min(r0 + ROWS, c->next_count); i++)
-    for (int at = 0; at < c->dim * element_size(c->type); at += 64)
-      __builtin_prefetch(row_at(c->next_q, c->q_stride, c->next_rows, i, c->type) + at, 0, 2);
+    fetch_bytes(row_at(c->next_q, c->q_stride, c->next_rows, i, c->type), c->dim * element_size(c->type));
 }
 
-/* The keys of vectors [from, to): as many at a time as a register block takes, the last ones shared out evenly. */
-INLINE void score_keys(work *w, const shape *s, int r0, const word *k, source scores, int from, int to,
-                       const uint64_t *bits) {
-  for (int at = from, c; at < to; at += c) {
+static const waiting nobody = {.row = -1};
+
+/* The keys of vectors [from, to): as many at a time as a register block takes, the last ones shared out evenly. With
+ * PAIR 2, the other vector of a pair counts as masked. */
+INLINE void score_keys(work *w, const shape *s, int r0, const word *k, source how, int from, int to,
+                       const uint64_t *bits, waiting before) {
+  for (int r = 0; PAIR == 2 && how != WRITTEN && r < ROWS; r++) {
+    float *scores = scores_of(w, r0) + r * BLOCK;
+    if (from % 2) store(scores + from * W - W, (vf)-__builtin_inff());
+    if (to % 2) store(scores + to * W, (vf)-__builtin_inff());
+  }
+  for (int at = from, c; at < to; at += c, before = nobody) {
     int left = to - at, first = from * W, key = at * W;
     c = left >= 2 * COLS ? COLS : left > COLS ? (left + 1) / 2 : left;
     switch (c) {
 #if COLS > 3
     case 4:
-      score(w, s, r0, k, scores, first, key, 4, bits);
+      score(w, s, r0, k, how, first, key, 4, bits, before);
       break;
 #endif
 #if COLS > 2
     case 3:
-      score(w, s, r0, k, scores, first, key, 3, bits);
+      score(w, s, r0, k, how, first, key, 3, bits, before);
       break;
 #endif
     case 2:
-      score(w, s, r0, k, scores, first, key, 2, bits);
+      score(w, s, r0, k, how, first, key, 2, bits, before);
       break;
     default:
-      score(w, s, r0, k, scores, first, key, 1, bits);
+      score(w, s, r0, k, how, first, key, 1, bits, before);
       break;
     }
   }
-}
-
-INLINE void full_rows(work *w, const shape *s, const tile *t, int r0) {
-  score_keys(w, s, r0, t->k, (source){COMPUTED, NULL}, 0, BLOCK / W, NULL);
-  add_values(w, s, r0, t->v, t->v_stride, 0, BLOCK);
 }
 
 SEPARATE void full_block(work *w, shape s, tile t, int first_row, int last_row) {
-  for (int r0 = first_row; r0 < last_row; r0 += ROWS) {
-    fetch_next(&t, &s, r0);
-    full_rows(w, &s, &t, r0);
-  }
-}
-
-/* ROWS queries that see some of the keys [first, last). */
-INLINE void partial_rows(work *w, const shape *s, const tile *t, int r0, const uint64_t *bits, int first, int last) {
-  score_keys(w, s, r0, t->k, (source){COMPUTED, NULL}, first / W, (last + W - 1) / W, bits);
-  if (t->special)
-    add_visible_values(w, s, r0, t->v, t->v_stride, bits);
-  else
-    add_values(w, s, r0, t->v, t->v_stride, first, last);
-}
-
-/* A block whose visible pairs are w->bits, the first row's first; rows from last_row on have none. */
-SEPARATE void partial_block(work *w, shape s, tile t, int first_row, int last_row) {
-  for (int r0 = first_row; r0 < last_row; r0 += ROWS) {
-    const uint64_t *bits = w->bits + (r0 - first_row);
-    uint64_t some = 0, all = ~0ull;
-    for (int r = 0; r < ROWS; r++) {
-      some |= bits[r];
-      if (r0 + r < last_row) all &= bits[r];
+  const seen all = {0, BLOCK};
+  for (int batch = first_row; batch < last_row; batch += BATCH) {
+    int end = min(batch + BATCH, last_row);
+    fetch_next(&t, &s, batch, true);
+    score_keys(w, &s, batch, t.k, COMPUTED, 0, BLOCK / W, NULL, nobody);
+    for (int r0 = batch + ROWS; r0 < end; r0 += ROWS) {
+      fetch_next(&t, &s, r0, true);
+      score_keys(w, &s, r0, t.k, COMPUTED, 0, BLOCK / W, NULL, (waiting){r0 - ROWS, true, all});
     }
-    fetch_next(&t, &s, r0);
-    if (!some) continue;
-    if (all == ~0ull)
-      full_rows(w, &s, &t, r0);
-    else
-      partial_rows(w, &s, &t, r0, bits, __builtin_ctzll(some), BLOCK - __builtin_clzll(some));
+    weigh_rows(w, (end - 1) / ROWS * ROWS, all);
+    for (int r0 = batch; r0 < end; r0 += ROWS) add_values(w, &s, r0, t.v, t.v_stride, 0, BLOCK);
   }
 }
-
-/* ---- blocks whose scores meet a modifier ----------------------------------------------------------------------- */
-
-/* The keys [first, last) that some of ROWS queries see; last 0: none. */
-typedef struct seen {
-  int first, last;
-} seen;
 
 INLINE seen seen_by(const uint64_t *bits, int rows) {
   uint64_t some = 0;
   for (int r = 0; r < rows; r++) some |= bits[r];
   return some ? (seen){__builtin_ctzll(some), BLOCK - __builtin_clzll(some)} : (seen){0, 0};
 }
+
+INLINE bool all_see(const uint64_t *bits, int rows) {
+  uint64_t all = ~0ull;
+  for (int r = 0; r < rows; r++) all &= bits[r];
+  return all == ~0ull;
+}
+
+/* Values of a batch whose P is there. */
+INLINE void add_batch(work *w, const shape *s, const tile *t, int r0, int rows, const uint64_t *bits,
+                      const seen *keys) {
+  for (int i = 0; i * ROWS < rows; i++) {
+    if (!keys[i].last) continue;
+    if (t->special)
+      add_visible_values(w, s, r0 + i * ROWS, t->v, t->v_stride, bits + i * ROWS);
+    else
+      add_values(w, s, r0 + i * ROWS, t->v, t->v_stride, keys[i].first, keys[i].last);
+  }
+}
+
+/* `rows` queries, BATCH at most, whose visible pairs are bits, none for rows behind the last. */
+INLINE void partial_rows(work *w, const shape *s, const tile *t, int r0, int rows, const uint64_t *bits) {
+  seen keys[BATCH / ROWS];
+  waiting before = nobody;
+  for (int i = 0; i * ROWS < rows; i++) {
+    int row = r0 + i * ROWS;
+    keys[i] = seen_by(bits + i * ROWS, ROWS);
+    fetch_next(t, s, row, false);
+    if (!keys[i].last) continue;
+    int from = keys[i].first / W, to = (keys[i].last + W - 1) / W;
+    if (before.row < 0)
+      score_keys(w, s, row, t->k, COMPUTED, from, to, bits + i * ROWS, nobody);
+    else if (all_see(bits + i * ROWS, min(ROWS, rows - i * ROWS)))
+      score_keys(w, s, row, t->k, COMPUTED, 0, BLOCK / W, NULL, before);
+    else
+      score_keys(w, s, row, t->k, COMPUTED, from, to, bits + i * ROWS, before);
+    before = (waiting){row, false, keys[i]};
+  }
+  if (before.row >= 0) weigh_rows(w, before.row, before.keys);
+  add_batch(w, s, t, r0, rows, bits, keys);
+}
+
+/* A block whose visible pairs are w->bits, the first row's first; rows from last_row on have none. */
+SEPARATE void partial_block(work *w, shape s, tile t, int first_row, int last_row) {
+  for (int r0 = first_row; r0 < last_row; r0 += BATCH)
+    partial_rows(w, &s, &t, r0, min(BATCH, last_row - r0), w->bits + (r0 - first_row));
+}
+
+/* ---- blocks whose scores meet a modifier ----------------------------------------------------------------------- */
 
 /* Where V holds an infinity or a NaN: pairs whose modified score is -infinity are not seen. */
 RARE void drop_hidden(const float *scores, uint64_t *bits, int rows) {
@@ -375,46 +502,50 @@ RARE void drop_hidden(const float *scores, uint64_t *bits, int rows) {
     }
 }
 
-/* `rows` queries, SCORED_ROWS at most, whose first one is r0 of the call and row `first` of w->bits. */
+/* `rows` queries, BATCH at most, whose first one is r0 of the call and row `first` of w->bits. */
 INLINE void scored_rows(const flyi_forward_cpu *c, work *w, const shape *s, const tile *t, int r0, int first, int rows,
                         int key0, bool whole) {
   uint64_t *bits = w->bits + first;
-  seen keys[SCORED_ROWS / ROWS];
+  seen keys[BATCH / ROWS];
   for (int i = 0; i * ROWS < rows; i++) {
     keys[i] = seen_by(bits + i * ROWS, min(ROWS, rows - i * ROWS));
-    source to = {WRITTEN, w->scores + i * ROWS * BLOCK};
-    score_keys(w, s, r0 + i * ROWS, t->k, to, keys[i].first / W, (keys[i].last + W - 1) / W, NULL);
+    score_keys(w, s, r0 + i * ROWS, t->k, WRITTEN, keys[i].first / W, (keys[i].last + W - 1) / W, NULL, nobody);
   }
   c->score(c->score_args, c->b, c->h, c->q0 + r0, key0, rows, whole ? NULL : bits, w->scores);
   if (t->special) drop_hidden(w->scores, bits, rows);
   for (int i = 0; i * ROWS < rows; i++) {
-    source from = {READ, w->scores + i * ROWS * BLOCK};
     int row = r0 + i * ROWS, low = keys[i].first, high = keys[i].last;
-    fetch_next(t, s, row);
+    fetch_next(t, s, row, false);
     if (!high) continue;
     if (whole)
-      score_keys(w, s, row, t->k, from, 0, BLOCK / W, NULL);
+      score_keys(w, s, row, t->k, READ, 0, BLOCK / W, NULL, nobody);
     else
-      score_keys(w, s, row, t->k, from, low / W, (high + W - 1) / W, bits + i * ROWS);
-    if (t->special)
-      add_visible_values(w, s, row, t->v, t->v_stride, bits + i * ROWS);
-    else
-      add_values(w, s, row, t->v, t->v_stride, low, high);
+      score_keys(w, s, row, t->k, READ, low / W, (high + W - 1) / W, bits + i * ROWS, nobody);
+    weigh_rows(w, row, keys[i]);
   }
+  add_batch(w, s, t, r0, rows, bits, keys);
 }
 
 /* Up to 64 queries against a block of keys; w->bits says who sees what, none behind last_row. */
 SEPARATE void scored_block(const flyi_forward_cpu *c, work *w, shape s, tile t, int first_row, int last_row, int key0,
                            bool whole) {
-  for (int r0 = first_row; r0 < last_row; r0 += SCORED_ROWS)
-    scored_rows(c, w, &s, &t, r0, r0 - first_row, min(SCORED_ROWS, last_row - r0), key0, whole);
+  for (int r0 = first_row; r0 < last_row; r0 += BATCH)
+    scored_rows(c, w, &s, &t, r0, r0 - first_row, min(BATCH, last_row - r0), key0, whole);
 }
 
 /* All queries against one block of keys. */
 INLINE void run_block(const flyi_forward_cpu *c, work *w, const shape *s, int64_t block, bool full, bool opening) {
-  int64_t key0 = block * BLOCK, keys = c->len_kv - key0;
-  const word *k = (const word *)c->k + key0 * s->depth, *v = (const word *)c->v + key0 * c->v_stride;
-  tile t = {k, v, PAIR * c->v_stride, c->special[block], opening ? c : NULL};
+  const flyi_pack_cpu *p = c->keys;
+  int64_t key0 = block * BLOCK, keys = p->len_kv - key0;
+  uint8_t state = packed_state(p, block);
+  bool raw = keys > BLOCK && __atomic_load_n(p->state + block + 1, __ATOMIC_RELAXED) == FLYI_UNPACKED;
+  tile t = {.k = (const word *)p->packed_k + key0 * s->depth,
+            .v = (const word *)c->v + key0 * c->v_stride,
+            .v_stride = PAIR * c->v_stride,
+            .special = state == FLYI_SPECIAL,
+            .raw = raw ? p : NULL,
+            .block = block,
+            .opening = opening ? c : NULL};
   if (full && keys >= BLOCK && !s->scored) {
     full_block(w, *s, t, 0, c->count);
     return;
@@ -491,7 +622,7 @@ static void forward(const flyi_forward_cpu *c) {
   work *w = c->scratch;
   shape s = shape_of(c, w);
   begin(c, w, &s);
-  int64_t blocks = (c->len_kv + BLOCK - 1) / BLOCK;
+  int64_t blocks = (c->keys->len_kv + BLOCK - 1) / BLOCK;
   for (int64_t i = 0; i < c->run_count; i++) {
     fly_run run = c->runs[i];
     int64_t first = (int64_t)run.first * c->run_blocks, last = first + (int64_t)run.count * c->run_blocks;

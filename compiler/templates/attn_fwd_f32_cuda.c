@@ -4,7 +4,7 @@
  * The loop of attn_fwd_cuda.c, with one buffer for K and one for V. 128 threads, 8 to a group of queries: thread (ty,
  * tx) has the scores of queries ty + 16 r and keys tx + 8 c, and of the output the columns 32 j + 4 tx .. + 3. Weights
  * pass through shared memory from the one to the other, within a warp. A weight of 0 adds nothing, whatever V holds. */
-#include "cuda_score.h"
+#include "f32_cuda.h"
 
 CONSTANT f32_dim, f32_value_dim;
 CONSTANT f32_depth;   /* of Q and K in shared memory: a multiple of 4 */
@@ -12,15 +12,12 @@ CONSTANT f32_width;   /* of V: a multiple of 32 */
 CONSTANT f32_rows;    /* queries of a thread: 16 times as many of a block */
 CONSTANT f32_columns; /* keys of a thread: 8 times as many of a tile */
 
-enum { WARPS = 4, MAX_ROWS = 4, MAX_COLUMNS = 4, MAX_OUT = 32 /* columns of a thread */ };
 #define QUERIES (16 * f32_rows)
 #define KEYS (8 * f32_columns)
 /* Bytes from row to row: 4 more floats, so that 8 rows lie in different banks. */
 #define PITCH_K ((f32_depth + 4) * 4)
 #define PITCH_V ((f32_width + 4) * 4)
 #define PITCH_P ((KEYS + 4) * 4)
-
-typedef float scores_t[MAX_ROWS][MAX_COLUMNS];
 
 struct place {
   struct scene scene;
@@ -30,59 +27,27 @@ struct place {
 };
 
 struct softmax {
-  float o[MAX_ROWS][MAX_OUT], top[MAX_ROWS], sum[MAX_ROWS];
+  float o[MAX_ROWS][MAX_EACH], top[MAX_ROWS], sum[MAX_ROWS];
 };
-
-INL void warp_barrier(void) { __asm__ volatile("bar.warp.sync -1;" ::: "memory"); }
-
-INL void load_floats(float x[4], u32 at) {
-  u32 bits[4];
-  load_shared4(bits, at);
-  UNROLL for (i32 i = 0; i < 4; i++) x[i] = __builtin_bit_cast(float, bits[i]);
-}
 
 /* ---- copies ------------------------------------------------------------------------------------------------------ */
 
-/* Rows first .. first + count - 1: those below `length` exist, the others become zeros. A warp a row. */
-INL void copy_rows(const struct place *p, u32 to, i32 pitch, const flyi_cuda_tensor *t, i32 h, struct rows rows,
-                   i32 first, i32 count, i32 length, i32 dim, i32 depth) {
-  const i32 lane = thread_index() & 31;
-  ROLLED for (i32 i = thread_index() >> 5; i < count; i += WARPS) {
-    const u64 row = row_address(plane_of(t, p->scene.b, h, 4), pitch_of(t, 4),
-                                row_at(rows, at_most(first + i, length - 1)));
-    ROLLED for (i32 c = lane; c < depth / 4; c += 32) {
-      i32 bytes = first + i < length ? (dim - c * 4) * 4 : 0;
-      const u32 at = to + (u32)(i * pitch + c * 16);
-      if (p->aligned)
-        copy16(at, bytes > 0 ? row + (u64)c * 16 : row, (u32)(bytes < 0 ? 0 : bytes > 16 ? 16 : bytes));
-      else
-        UNROLL for (i32 e = 0; e < 4; e++)
-            copy4(at + (u32)e * 4, bytes > e * 4 ? row + (u64)c * 16 + (u64)e * 4 : row, bytes > e * 4 ? 4 : 0);
-    }
-  }
-}
-
 INL void copy_keys(call_t call, const struct place *p, i32 tile) {
-  copy_rows(p, p->k, PITCH_K, &call->k, p->scene.h / call->group, p->scene.key_rows, tile * KEYS, KEYS,
-            p->scene.keys.length, f32_dim, f32_depth);
+  const struct floats k = floats_of(&call->k, p->scene.b, p->scene.h / call->group, p->scene.key_rows,
+                                    p->scene.keys.length, f32_dim, f32_depth, p->aligned);
+  copy_floats(&k, p->k, PITCH_K, tile * KEYS, KEYS);
 }
 INL void copy_values(call_t call, const struct place *p, i32 tile) {
-  copy_rows(p, p->v, PITCH_V, &call->v, p->scene.h / call->group, p->scene.key_rows, tile * KEYS, KEYS,
-            p->scene.keys.length, f32_value_dim, f32_width);
+  const struct floats v = floats_of(&call->v, p->scene.b, p->scene.h / call->group, p->scene.key_rows,
+                                    p->scene.keys.length, f32_value_dim, f32_width, p->aligned);
+  copy_floats(&v, p->v, PITCH_V, tile * KEYS, KEYS);
 }
 
 /* ---- a tile ------------------------------------------------------------------------------------------------------ */
 
 INL void score(const struct place *p, scores_t s, float scale) {
   const i32 tx = thread_index() & 7, ty = thread_index() >> 3;
-  UNROLL for (i32 r = 0; r < f32_rows; r++) UNROLL for (i32 c = 0; c < f32_columns; c++) s[r][c] = 0;
-  _Pragma("clang loop unroll_count(2)") for (i32 d = 0; d < f32_depth; d += 4) {
-    float q[MAX_ROWS][4], k[MAX_COLUMNS][4];
-    UNROLL for (i32 r = 0; r < f32_rows; r++) load_floats(q[r], p->q + (u32)((ty + 16 * r) * PITCH_K + d * 4));
-    UNROLL for (i32 c = 0; c < f32_columns; c++) load_floats(k[c], p->k + (u32)((tx + 8 * c) * PITCH_K + d * 4));
-    UNROLL for (i32 i = 0; i < 4; i++) UNROLL for (i32 r = 0; r < f32_rows; r++)
-        UNROLL for (i32 c = 0; c < f32_columns; c++) s[r][c] = multiply_plus(q[r][i], k[c][i], s[r][c]);
-  }
+  multiply_floats(s, p->q + (u32)(ty * PITCH_K), p->k + (u32)(tx * PITCH_K), PITCH_K, f32_depth, f32_rows, f32_columns);
   UNROLL for (i32 r = 0; r < f32_rows; r++) UNROLL for (i32 c = 0; c < f32_columns; c++) s[r][c] *= scale;
 }
 
@@ -159,8 +124,9 @@ INL void attend(call_t call, const struct place *p, struct softmax *x) {
   struct walk walk = walk_of(&call->by_query, p->scene.b, p->scene.h, p->map_row, p->tiles);
   struct step now = walk_step(&walk, &call->by_query, p->tiles);
   if (now.kind == EMPTY) return;
-  copy_rows(p, p->q, PITCH_K, &call->q, p->scene.h, p->scene.query_rows, p->first, QUERIES, p->scene.queries.length,
-            f32_dim, f32_depth);
+  const struct floats q = floats_of(&call->q, p->scene.b, p->scene.h, p->scene.query_rows, p->scene.queries.length,
+                                    f32_dim, f32_depth, p->aligned);
+  copy_floats(&q, p->q, PITCH_K, p->first, QUERIES);
   copy_keys(call, p, now.tile);
   copies_commit();
   copy_values(call, p, now.tile);

@@ -18,7 +18,9 @@ enum {
   MOST = FLYI_SPLIT_ROWS,
   KEYS = W / ROWS,
   SLICE = 16 * PAIR, /* keys that go all the way together */
-  AHEAD = 8192       /* bytes between what is read and what is asked for, of keys and of values */
+  AHEAD = 8192,      /* bytes between what is read and what is asked for, of keys and of values */
+  PAGE = 4096,       /* a line of each is asked for before its others: addresses of fresh pages take long to find, */
+  PAGES_AHEAD = 3    /* and the core's own prefetchers begin with every page anew */
 };
 
 /* Where 64 keys and their values are. */
@@ -131,7 +133,11 @@ INLINE fetch fetch_of(const char *const *row, int count, int bytes, int rows, in
 INLINE void fetch_step(fetch *f) {
   if (f->row + f->rows > f->end) return;
   for (int i = 0; i < f->rows; i++)
-    for (int at = 0; at < f->part; at += 64) __builtin_prefetch(f->row[i] + f->at + at, 0, 3);
+    for (int at = 0; at < f->part; at += 64) {
+      const char *line = f->row[i] + f->at + at;
+      __builtin_prefetch(line, 0, 3);
+      if (!((uintptr_t)line & (PAGE - 64))) __builtin_prefetch(line + PAGES_AHEAD * PAGE, 0, 3);
+    }
   f->at += f->part;
   bool end = f->at >= f->bytes;
   f->row += end ? f->rows : 0, f->at = end ? 0 : f->at;

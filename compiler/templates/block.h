@@ -145,15 +145,16 @@ INLINE void add_columns(float *out, int64_t out_row, int c, const word *a, int64
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) store(out + r * out_row + W * j, sums[r][j]);
 }
 
-/* The same for rows of `width` channels in memory: out[r][:] += sum over i < n of a[i * a_step + r * a_row] *
- * b[i][:]. The last channels are shared out evenly: 5 vectors are 3 + 2 and not 4 + 1, whose few sums would wait for
+/* How many vectors to take at a time of those that are left: 5 are 3 + 2 and not 4 + 1, whose few sums would wait for
  * each other. */
+INLINE int columns_of(int left) { return left >= 2 * COLS ? COLS : left > COLS ? (left + 1) / 2 : left; }
+
+/* The same for rows of `width` channels in memory: out[r][:] += sum over i < n of a[i * a_step + r * a_row] *
+ * b[i][:]. */
 INLINE void add_product(float *out, int64_t out_row, int width, const word *a, int64_t a_step, int64_t a_row,
                         const word *b, int64_t b_step, int n) {
   for (int at = 0, c; at < width; at += c * W) {
-    int left = (width - at) / W;
-    c = left >= 2 * COLS ? COLS : left > COLS ? (left + 1) / 2 : left;
-    switch (c) {
+    switch (c = columns_of((width - at) / W)) {
 #if COLS > 3
     case 4:
       add_columns(out + at, out_row, 4, a, a_step, a_row, b + at, b_step, n);

@@ -183,7 +183,7 @@ INL u32 matrix_at(const struct pattern *p, u32 base, i32 pitch, i32 row, i32 j) 
 /* How the threads of a block share out a tile: a row to `lanes` threads (a power of two), one chunk each, the next row
  * to the next. */
 struct share {
-  i32 width; /* columns of the tile, of 16 bits; at least so many that a pass copies no more rows than a tile has */
+  i32 width;   /* columns of the tile, of 16 bits; at least so many that a pass copies no more rows than a tile has */
   i32 columns; /* that the tensor has; the rest is zero */
   i32 warps;
 };
@@ -321,14 +321,13 @@ INL u64 mask_bits(const struct scene *s, i32 blocks, i32 columns, i32 query, i32
 }
 
 /* Scores of `blocks` x 16 rows (queries) and `columns` x 8 keys, as C operands lie: what is masked becomes `masked`.
- * query and key: of this lane's first element. Scores of one diagonal come one after another: so what depends on q - kv
- * alone is worked out once for all of them, and kept no longer. */
-INL void mask_scores(const struct scene *s, float x[MAX_BLOCKS][MAX_INNER / 8][4], i32 blocks, i32 columns, i32 query,
-                     i32 key, float masked) {
+ * query and key: of this lane's first element; rows: tokens of its queries. Scores of one diagonal come one after
+ * another: so what depends on q - kv alone is worked out once for all of them, and kept no longer. */
+INL void mask_scores_of(const struct scene *s, const i32 rows[2 * MAX_BLOCKS], float x[MAX_BLOCKS][MAX_INNER / 8][4],
+                        i32 blocks, i32 columns, i32 query, i32 key, float masked) {
   const u64 bits = mask_in_loop ? mask_bits(s, blocks, columns, query, key) : 0;
   const i32 d0 = opaque(query + s->offset - key); /* or each difference would be taken from a row and a column */
-  i32 rows[2 * MAX_BLOCKS] = {0}, keys[2][MAX_INNER / 8] = {{0}}; /* tokens */
-  if (!mask_in_loop && mask_tokens & 1) tokens_of(rows, 2 * blocks, s->query_rows, s->queries, query, 8, s->offset);
+  i32 keys[2][MAX_INNER / 8] = {{0}};             /* tokens */
   if (!mask_in_loop && mask_tokens & 2)
     UNROLL for (i32 e = 0; e < 2; e++) tokens_of(keys[e], columns, s->key_rows, s->keys, key + e, 8, 0);
   UNROLL for (i32 g = 0; g < columns + 2 * blocks - 1; g++) UNROLL for (i32 y = 0; y < 2 * blocks; y++) {
@@ -342,6 +341,13 @@ INL void mask_scores(const struct scene *s, float x[MAX_BLOCKS][MAX_INNER / 8][4
       *at = choose(keep, *at, masked);
     }
   }
+}
+
+INL void mask_scores(const struct scene *s, float x[MAX_BLOCKS][MAX_INNER / 8][4], i32 blocks, i32 columns, i32 query,
+                     i32 key, float masked) {
+  i32 rows[2 * MAX_BLOCKS] = {0};
+  if (!mask_in_loop && mask_tokens & 1) tokens_of(rows, 2 * blocks, s->query_rows, s->queries, query, 8, s->offset);
+  mask_scores_of(s, rows, x, blocks, columns, query, key, masked);
 }
 
 /* ---- the end of a softmax ---------------------------------------------------------------------------------------- */

@@ -52,21 +52,24 @@ typedef void flyi_slope_fn(const flyi_mask_args *args, int32_t b, int32_t h, int
 
 /* ---- forward attention on the CPU (attn_fwd_cpu.c) --------------------------------------------------------------------
  *
- * Keys and values are packed first, 64 at a time: K as [dim rounded up to 4][64 keys], V as [64 keys][value_dim rounded
- * up to the target's lanes], both f32 and padded with zeros. A build that multiplies pairs (flyi_forward_code) has
- * words of two bf16 in their place: K as [half the dim, likewise][64 keys], V as [32 pairs of keys][value_dim,
- * likewise]. Then up to 128 queries at a time walk their row of the block map. Row i of a tensor's plane
- * begins at element rows[i] * stride, or i * stride where rows is null. */
+ * Keys and values are packed 64 at a time: K as [dim rounded up to 4][64 keys], V as [64 keys][value_dim rounded up to
+ * the target's lanes], both f32 and padded with zeros. A build that multiplies pairs (flyi_forward_code) has words of two
+ * bf16 in their place: K as [half the dim, likewise][64 keys], V as [32 pairs of keys][value_dim, likewise]. A block is
+ * packed by whoever needs it first, when it does: it is then used while it is in that core's cache. Up to 128 queries at
+ * a time walk their row of the block map. Row i of a tensor's plane begins at element rows[i] * stride, or i * stride
+ * where rows is null. */
 struct fly_run;
 enum { FLYI_ITEM_QUERIES = 128 }; /* at most, in one launch */
+enum { FLYI_UNPACKED, FLYI_PACKING, FLYI_PACKED, FLYI_SPECIAL }; /* of a block; SPECIAL: and V holds an infinity or a NaN */
 
+/* The keys and values of a (batch, head), and what becomes of them. */
 typedef struct flyi_pack_cpu {
-  const void *k, *v; /* of (b, head); at the first row where rows is null */
-  int64_t k_stride, v_stride;
+  const void *k, *v; /* at the first row where rows is null */
+  int64_t k_stride, v_stride, len_kv;
   const int32_t *rows;
-  int32_t count;     /* 1 to 64 */
   int32_t type, dim, value_dim;
-  float *packed_k, *packed_v; /* packed_v null: V stays where it is and is only looked at */
+  float *packed_k, *packed_v; /* [blocks]; packed_v null: V stays where it is and is only looked at */
+  uint8_t *state;             /* [blocks]: atomic, for threads that need a block at the same time */
 } flyi_pack_cpu;
 
 typedef struct flyi_forward_cpu {
@@ -79,9 +82,9 @@ typedef struct flyi_forward_cpu {
   int32_t type, out_type, dim, value_dim;
   float scale;   /* times log2(e) */
   int32_t b, h, q0; /* what the mask is told about the first query */
-  const float *k, *v;   /* key block i: k + i * 64 * padded dim or its half, v + i * 64 * v_stride */
-  const uint8_t *special; /* [key blocks]: V holds an infinity or a NaN */
-  int64_t v_stride, len_kv;
+  const flyi_pack_cpu *keys;
+  const float *v; /* key block i: v + i * 64 * v_stride */
+  int64_t v_stride;
   const struct fly_run *runs; /* of the queries' map tile */
   int64_t run_count;
   int32_t run_blocks;   /* blocks of 64 keys that a map tile is wide */
@@ -101,7 +104,7 @@ typedef struct flyi_forward_code {
   int32_t lanes;
   int32_t pair; /* elements of packed K and V in 4 bytes: 2 for bf16 that stays bf16, else 1 */
   int64_t (*scratch_size)(int32_t dim, int32_t value_dim);
-  int (*pack)(const flyi_pack_cpu *pack); /* not 0: V holds an infinity or a NaN */
+  void (*pack)(const flyi_pack_cpu *keys, int64_t block); /* ahead of its use */
   void (*forward)(const flyi_forward_cpu *call);
 } flyi_forward_code;
 
@@ -181,6 +184,23 @@ typedef struct flyi_keys_cpu {
   float *packed_k;     /* as packed_q */
 } flyi_keys_cpu;
 
+/* Rows that are needed soon: row i is at rows[i] * step bytes, or i * step where rows is null. */
+typedef struct flyi_fetch_part {
+  const char *plane;
+  const int32_t *rows;
+  int64_t step;
+  int32_t count, bytes; /* of a row */
+} flyi_fetch_part;
+
+/* They are asked for in passing, FLYI_FETCHES times with a block of pairs. */
+enum { FLYI_FETCH_PARTS = 32, FLYI_FETCHES = 80 };
+typedef struct flyi_fetch_cpu {
+  flyi_fetch_part part[FLYI_FETCH_PARTS]; /* a ring */
+  int32_t first, count; /* of the parts that are left */
+  int32_t row;          /* of the first one, the next */
+  int32_t rows;         /* at a time */
+} flyi_fetch_cpu;
+
 /* A block of pairs. */
 typedef struct flyi_backward_cpu {
   const float *q, *d_out; /* [queries][...] */
@@ -202,8 +222,7 @@ typedef struct flyi_backward_cpu {
   flyi_slope_fn *slope; /* of a score modifier, null: none; k_transposed is then times the scale alone */
   const flyi_mask_args *score_args;
   void *scratch;   /* aligned to 64; carries P and G from `block` to `add_queries` */
-  const char *const *fetch; /* rows that are needed soon: asked for in passing */
-  int32_t fetch_count, fetch_bytes;
+  flyi_fetch_cpu *fetch;
 } flyi_backward_cpu;
 
 /* f32 rows to rows of a tensor. */

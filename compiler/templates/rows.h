@@ -16,6 +16,8 @@ INLINE vf from_f16(vh x) {
   return (vf)_mm512_cvtph_ps((__m256i)x);
 #elif W == 8
   return (vf)_mm256_cvtph_ps((__m128i)x);
+#elif defined __aarch64__
+  return (vf)vcvt_f32_f16((float16x4_t)x);
 #else /* a product changes the exponent's bias, exactly for subnormals too; infinity and NaN keep their exponent */
   vu wide = __builtin_convertvector(x, vu), magnitude = wide & 0x7fff;
   vu value = float_to_bits(bits_to_float(magnitude << 13) * 0x1p112f);
@@ -29,6 +31,8 @@ INLINE vh to_f16(vf x) {
   return (vh)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #elif W == 8
   return (vh)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
+#elif defined __aarch64__
+  return (vh)vcvt_f16_f32((float32x4_t)x);
 #else
   vu bits = float_to_bits(x), magnitude = bits & 0x7fffffff;
   vu normal = (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13; /* half to even; may carry to infinity */

@@ -3,7 +3,11 @@
 #ifndef FLYMASK_VECTOR_H
 #define FLYMASK_VECTOR_H
 
+#if defined __aarch64__
+#include <arm_neon.h>
+#else
 #include <immintrin.h>
+#endif
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -14,7 +18,8 @@
 #define SEPARATE static __attribute__((noinline)) /* a function with registers of its own */
 
 /* W: lanes of a vector. A register block is ROWS x COLS vectors of sums: enough of them to hide the latency of an
- * FMA, with registers to spare for its operands. A template may choose another COLS. */
+ * FMA, with registers to spare for its operands: AVX-512 and NEON have 32 registers, the others 16. NEON's four
+ * pipes of latency 4 want all 16 sums. A template may choose another COLS. */
 #if defined __AVX512F__
 #define W 16
 #elif defined __AVX2__
@@ -24,7 +29,11 @@
 #endif
 #define ROWS 4
 #ifndef COLS
-#define COLS (W == 16 ? 4 : 2)
+#if defined __AVX512F__ || defined __aarch64__
+#define COLS 4
+#else
+#define COLS 2
+#endif
 #endif
 
 typedef float vf __attribute__((ext_vector_type(W)));
@@ -52,6 +61,9 @@ INLINE unsigned lanes(vi condition) {
   return __builtin_bit_cast(uint16_t, __builtin_convertvector(condition, vb));
 #elif W == 8
   return (unsigned)_mm256_movemask_ps((__m256)condition);
+#elif defined __aarch64__
+  const vi bit = {1, 2, 4, 8};
+  return (unsigned)vaddvq_s32((int32x4_t)(condition & bit));
 #else
   return (unsigned)_mm_movemask_ps((__m128)condition);
 #endif
@@ -103,13 +115,37 @@ INLINE float greatest_of(vf x) {
 /* 2^x for x up to 127, relative error 1e-7; 0 exactly for -infinity and from -200 (AVX-512) or -127 down; NaN for a
  * NaN whose low 9 bits are 0. The polynomial is minimax on [-1/2, 1/2] with its constant term fixed at 1, so that an
  * exponent can be cut off without an error. All but its five FMAs (six with AVX-512) runs beside the FMA pipes. */
+
+#if W == 16
+INLINE vf exp2_of(vf x) {
+  const vu table = {0x3f800000, 0x3f7daac3, 0x3f7b95c2, 0x3f79c3d3, 0x3f7837f0, 0x3f76f532, 0x3f75fed7, 0x3f75583f,
+                    0x3f7504f3, 0x3f7508a4, 0x3f75672a, 0x3f76248c, 0x3f7744fd, 0x3f78ccdf, 0x3f7ac0c7, 0x3f7d257d};
+  x = greater((vf)-127.f, x);
+  vf t = x + 786432.f;
+  vf f = x - (t - 786432.f);
+  vu n = float_to_bits(t);
+  vf s = bits_to_float((n << 19) + (vu)_mm512_permutexvar_epi32((__m512i)n, (__m512i)table));
+#if defined FLYI_DOTS || TABLE == 2
+  vf p = f * 2.4022644e-1f + 6.9318772e-1f;
+#else
+  vf p = f * 5.5502140e-2f + 2.4023429e-1f;
+  p = p * f + 6.9314718e-1f;
+#endif
+  p = p * f + 1.f;
+  return s * p;
+}
+#else
 INLINE vf exp2_of(vf x) {
 #if W == 16
   x = greater((vf)-200.f, x);
   vf t = (vf)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   vf f = x - t;
 #else
+#if defined __aarch64__
+  x = (vf)vmaxq_f32((float32x4_t)x, vdupq_n_f32(-127.f)); /* a NaN stays, as it does in greater() */
+#else
   x = greater((vf)-127.f, x);
+#endif
   vf t = x + 12582912.f; /* 1.5 * 2^23: the nearest integer lands in the low bits */
   vf f = x - (t - 12582912.f);
 #endif
@@ -125,6 +161,7 @@ INLINE vf exp2_of(vf x) {
 #endif
 }
 
+#endif
 /* x and y lane by lane: low gets the first halves, high the second. */
 INLINE void interleave(vf x, vf y, vf *low, vf *high) {
 #if W == 16

@@ -130,6 +130,7 @@ typedef struct fly_compile_options {
   int bake_count;
   double clang_seconds;  /* time limit for clang; default 10, at most a day */
   size_t clang_bytes;    /* memory limit for clang; default 2 GiB */
+  double check_seconds;  /* time limit for what fly_mask_check and fly_score_check look at; default 60, at most a day */
 } fly_compile_options;
 
 /* Compiles the mask in `source` (a NUL-terminated C text; `name` is the file name in errors), or takes it from the cache.
@@ -242,36 +243,48 @@ typedef void (*fly_parallel_for)(void *user, int64_t count, void (*body)(void *c
 
 typedef enum fly_finding_kind {
   FLY_FINDING_BLIND_ROWS,       /* query rows that see no key: low to high are the first of them */
-  FLY_FINDING_ALWAYS_TRUE,      /* a condition on q or kv that never decides anything; */
+  FLY_FINDING_ALWAYS_TRUE,      /* a condition on q or kv, not on captured data, that never decides anything; */
   FLY_FINDING_ALWAYS_FALSE,     /* for lengths up to three times the call's, and offsets of either sign */
   FLY_FINDING_INDEX,            /* an index outside its buffer or array: it runs from low to high */
   FLY_FINDING_OVERFLOW,         /* of signed arithmetic */
   FLY_FINDING_DIVISION_BY_ZERO, /* / or % */
   FLY_FINDING_NEGATIVE_OPERAND, /* / or % with a result that is not Python's: C truncates, Python floors */
   FLY_FINDING_SHIFT,            /* a count below 0, or of the width and more */
-  FLY_FINDING_READS_NOTHING     /* neither q nor kv; a mask that reads nothing at all is a constant, and not reported */
+  FLY_FINDING_READS_NOTHING,    /* neither q nor kv; a mask that reads nothing at all is a constant, and not reported */
+  FLY_FINDING_NOT_FINITE,       /* a modifier's result is NaN or +infinity: the query's output becomes NaN */
+  FLY_FINDING_READS_NO_SCORE    /* a modifier's result does not depend on s; constants are not reported */
 } fly_finding_kind;
 
 typedef struct fly_finding {
   fly_finding_kind kind;
   int line, column;     /* from 1 */
   int64_t b, h, q, kv;  /* a pair that shows it; b and h -1: there is none. q has the offset added */
-  int64_t low, high;    /* of BLIND_ROWS and INDEX */
-  char message[256];
+  int64_t low, high;    /* of BLIND_ROWS and INDEX; INT64_MIN, INT64_MAX: no such index was found in time */
+  bool open;            /* of INDEX: the time was up before it was certain that it runs no further */
+  float s;              /* of a modifier: the score that shows it, beside the pair; NaN: any does */
+  char message[384];
 } fly_finding;
 
 typedef struct fly_findings {
-  int count; /* ordered by line and column */
+  int count;     /* ordered by line and column */
   fly_finding *finding;
+  int undecided; /* questions that took too long: what they are about may be there, and is not among the findings */
 } fly_findings;
 
 /* Compiles the source as fly_mask_compile does, binds the args, and looks for each of the above over all pairs of the
- * geometry: exactly, so that there are no false alarms; what takes longer than 2 s to decide, or a minute together, is
- * left out. At most 64 (b, h) are looked at, and the map is built. The findings are the caller's, to be freed with
- * fly_findings_free. All errors of compiling, binding and mapping. [compiler] */
+ * geometry: exactly, so that there are no false alarms; what takes longer than check_seconds, or a thirtieth of
+ * that for one question, is left undecided (the time is looked at between blocks of 64 x 64 pairs). At most 64 (b, h)
+ * are looked at, and the map is built. The findings are the caller's, to be freed with fly_findings_free. All errors of
+ * compiling, binding and mapping. [compiler] */
 FLY_API fly_status fly_mask_check(const char *source, const char *name, const fly_compile_options *options,
                                   const fly_arg *args, int count, const fly_geometry *geometry, fly_findings *out,
                                   fly_error *error);
+/* The same for a score modifier, over the pairs that `mask` sees (NULL: all): what it does for others is ignored. Where
+ * an answer depends on the score, s = 0, 1, -1, 30 and -30 are tried: a finding is still certain, that there is none is
+ * not. Conditions on the score are never reported as always true or false. [compiler] */
+FLY_API fly_status fly_score_check(const char *source, const char *name, const fly_compile_options *options,
+                                   const fly_arg *args, int count, const fly_bound *mask, const fly_geometry *geometry,
+                                   fly_findings *out, fly_error *error);
 FLY_API void fly_findings_free(fly_findings *findings); /* [compiler] */
 /* "blind-rows", "overflow", ...: the names of the kinds in lower case, with hyphens. Never NULL. [compiler] */
 FLY_API const char *fly_finding_name(fly_finding_kind kind);
@@ -664,6 +677,8 @@ typedef struct fly_gated_call {
   int threads;                  /* as in fly_attention, for the parts too */
   fly_parallel_for parallel_for;
   void *parallel_user;
+  struct fly_cuda *cuda;        /* where the parts' kernels are for GPUs (section 15); theirs is this one too. Logits are */
+  void *stream;                 /* given then: projected gates run on the CPU */
 } fly_gated_call;
 
 /* Gate tensors are f32, f16 or bf16, strides as everywhere. Rows that a part's row map does not name count as 0 in the

@@ -57,6 +57,7 @@ void backward_free(backward_case *t) {
 void backward_test(const backward_spec *spec, oracle_predicate *see, void *context) {
   backward_case t;
   char what[256];
+  if (!call_is_chosen(&spec->call)) return;
   backward_init(&t, spec, see, context);
   const call_spec *s = &t.base.spec;
   snprintf(what, sizeof what,

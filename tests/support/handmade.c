@@ -92,7 +92,7 @@ void handmade_init(handmade *m, oracle_predicate *see, void *context, flyi_tile_
   m->map.geometry = m->domain.geometry;
   const fly_geometry *g = &m->map.geometry;
   m->mask.references = 1;
-  m->mask.image.name = "handmade.c", m->mask.image.target = "x86-64";
+  m->mask.image.name = "handmade.c", m->mask.image.target = flyi_isa_name(FLYI_ISA_FIRST);
   m->mask.image.identity = (flyi_hash){1, (uintptr_t)see};
   m->mask.code.tile = tile ? tile : tile_bits;
   m->bound.references = 1;

@@ -1,6 +1,7 @@
 /* random_mask.c: random mask sources: arithmetic over q, kv, b, h, tokens, lengths, parameters, buffers and tables,
  * in all integer types; nested conditions, loops with and without early exits, switches, local arrays, a little
- * floating point. Divisors are positive, shift counts and indices in range: what C leaves open is not asked here. */
+ * floating point. What C leaves open is written as macros: to Flymask they are the bare operation, to another compiler
+ * what mask.h says of it, in C that leaves nothing open. */
 #include <stdarg.h>
 
 #include "random_mask.h"
@@ -61,7 +62,32 @@ static void leaf(text *t) {
   }
 }
 
-/* An index that is in range: clamped, masked, a remainder, or a plain position where that is clamped anyway. */
+static const char macros[] =
+    "#ifdef FLYMASK_COMPILING\n"
+    "#define NOT_CONSTANT(x) ((x) + (p0 & 0))\n" /* or it is refused */
+    "#define DIV(x, y) ((x) / NOT_CONSTANT(y))\n"
+    "#define MOD(x, y) ((x) % NOT_CONSTANT(y))\n"
+    "#define SHL(x, n) ((x) << NOT_CONSTANT(n))\n"
+    "#define SHR(x, n) ((x) >> NOT_CONSTANT(n))\n"
+    "#define INT(x) ((int)(x))\n"
+    "#define INDEX(i, n) NOT_CONSTANT(i)\n"
+    "#else\n"
+    "#define SIGNED_(x) ((__typeof__(x))-1 < 0)\n"
+    "#define DIV(x, y) __extension__({ __typeof__((x) / (y)) x_ = (x), y_ = (y); \\\n"
+    "  y_ == 0 ? 0 : SIGNED_(y_) && y_ == (__typeof__(y_))-1 ? 0 - x_ : x_ / y_; })\n"
+    "#define MOD(x, y) __extension__({ __typeof__((x) / (y)) x_ = (x), y_ = (y); \\\n"
+    "  y_ == 0 ? x_ : SIGNED_(y_) && y_ == (__typeof__(y_))-1 ? 0 : x_ % y_; })\n"
+    "#define SHL(x, n) __extension__({ __typeof__(+(x)) x_ = (x); x_ << ((n) & (int)(8 * sizeof x_ - 1)); })\n"
+    "#define SHR(x, n) __extension__({ __typeof__(+(x)) x_ = (x); x_ >> ((n) & (int)(8 * sizeof x_ - 1)); })\n"
+    "#define INT(x) __extension__({ float x_ = (x); x_ != x_ ? 0 : x_ >= 2147483648.f ? 2147483647 : \\\n"
+    "  x_ < -2147483648.f ? -2147483647 - 1 : (int)x_; })\n"
+    "#define INDEX(i, n) __extension__({ int64_t i_ = (i); i_ < 0 ? 0 : i_ >= (n) ? (n) - 1 : i_; })\n"
+    "#endif\n";
+
+/* An index that is clamped by the meaning of masks. */
+static void any_index(text *t, int depth, int count) { say(t, "INDEX("), expression(t, depth), say(t, ", %d)", count); }
+
+/* An index that is in range: clamped or masked. */
 static void index_of(text *t, int depth, int count) {
   bool masked = !(count & (count - 1)) && range(t, 0, 1);
   say(t, masked ? "((" : "fly_clamp(");
@@ -104,7 +130,7 @@ static void read(text *t, int depth) {
     say(t, "wide[fly_clamp("), row_and_column(t, depth), say(t, ", 0, %d)]", RANDOM_MASK_WIDE - 1);
     break;
   case 0:
-    say(t, "words["), index_of(t, depth, RANDOM_MASK_WORDS), say(t, "]");
+    say(t, "words["), any_index(t, depth, RANDOM_MASK_WORDS), say(t, "]");
     break;
   case 1:
     say(t, "bytes["), index_of(t, depth, RANDOM_MASK_BYTES), say(t, "]");
@@ -114,7 +140,7 @@ static void read(text *t, int depth) {
     index_of(t, depth, RANDOM_MASK_COLUMNS), say(t, ")");
     break;
   default:
-    say(t, "constants["), index_of(t, depth, 16), say(t, "]");
+    say(t, "constants["), any_index(t, depth, 16), say(t, "]");
   }
 }
 
@@ -143,6 +169,18 @@ static void condition(text *t, int depth) {
   say(t, real ? ") * 0.75f)" : "))");
 }
 
+/* An operation that C leaves open for some operands. */
+static void open_operation(text *t, int depth) {
+  static const char *const names[] = {"DIV", "MOD", "SHL", "SHR"};
+  if (range(t, 0, 5) == 0) { /* infinities and NaN too */
+    say(t, "INT((float)("), expression(t, depth), say(t, ") * 99999.f / (float)("), expression(t, depth), say(t, "))");
+    return;
+  }
+  say(t, "(int)%s(", names[range(t, 0, 3)]);
+  if (range(t, 0, 2) == 0) say(t, "(%s)", range(t, 0, 1) ? "unsigned" : "int64_t");
+  say(t, "("), expression(t, depth), say(t, "), "), expression(t, depth), say(t, ")");
+}
+
 static void expression(text *t, int depth) {
   static const char *const operators[] = {"+", "-", "*", "&", "|", "^", "+", "-"};
   static const char *const types[] = {"int8_t", "uint8_t", "int16_t", "uint16_t", "unsigned", "int64_t"};
@@ -154,7 +192,13 @@ static void expression(text *t, int depth) {
     return;
   }
   say(t, "(");
-  switch (range(t, 0, 11)) {
+  switch (range(t, 0, 15)) {
+  case 12:
+  case 13:
+  case 14:
+  case 15:
+    open_operation(t, depth - 1);
+    break;
   case 10: /* rounds down to a multiple, in some width */
     narrow = narrow_types[range(t, 0, 3)], divisor = range(t, 0, 1)   ? "p3"
                                                      : range(t, 0, 1) ? "(p2 | 1)"
@@ -243,8 +287,8 @@ static void statements(text *t, int depth) {
       say(t, "x%d += ", x), expression(t, 2), say(t, "; break;\ndefault: x%d--;\n}\n", x);
       break;
     case 4:
-      say(t, "{ int a[4] = {1, q, kv, 7}; a["), index_of(t, 1, 4), say(t, "] = "), expression(t, 2),
-          say(t, "; x%d = a[", x), index_of(t, 1, 4), say(t, "]; }\n");
+      say(t, "{ int a[4] = {1, q, kv, 7}; a["), any_index(t, 1, 4), say(t, "] = "), expression(t, 2),
+          say(t, "; x%d = a[", x), any_index(t, 1, 4), say(t, "]; }\n");
       break;
     default:
       say(t, "x%d %s= ", x, range(t, 0, 1) ? "" : "+"), expression(t, 3), say(t, ";\n");
@@ -254,7 +298,8 @@ static void statements(text *t, int depth) {
 
 void random_mask(test_random *random, char *out, size_t size) {
   text t = {.random = random, .at = out, .end = out + size, .budget = 60};
-  say(&t, "#include <flymask/mask.h>\nFLY_PARAM(int, p0, 3);\nFLY_PARAM(int, p1, 40);\nFLY_BUFFER(int32_t, words, 1);\n"
+  say(&t, "#include <flymask/mask.h>\n%s", macros);
+  say(&t, "FLY_PARAM(int, p0, 3);\nFLY_PARAM(int, p1, 40);\nFLY_BUFFER(int32_t, words, 1);\n"
           "FLY_BUFFER(uint8_t, bytes, 1);\nFLY_BUFFER(int16_t, table, 2);\n"
           "FLY_BUFFER(uint8_t, wide, 1);\nFLY_PARAM(uint8_t, p2, 7);\nFLY_PARAM(int8_t, p3, 100);\nstatic const int "
           "constants[16] = {");

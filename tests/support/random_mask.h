@@ -1,4 +1,5 @@
-/* random_mask.h: random mask sources whose answers C defines (with -fwrapv), for fuzzing. */
+/* random_mask.h: random mask sources, for fuzzing: ordinary compilers find what mask.h defines in their place (with
+ * -fwrapv), where C does not. */
 #ifndef TEST_RANDOM_MASK_H
 #define TEST_RANDOM_MASK_H
 

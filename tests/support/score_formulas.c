@@ -2,10 +2,10 @@
 #include "score_formulas.h"
 
 enum { BATCH = FORMULA_BATCH, HEADS = FORMULA_HEADS, QUERIES = FORMULA_QUERIES, KEYS = FORMULA_KEYS };
-enum { DISTANCES = 101, DIM = 6 };
+enum { DISTANCES = 101, DIM = 6, CHANNELS = 32 };
 
 /* What the formulas read: the same data as the buffers. */
-static float table[HEADS * DISTANCES], slopes[HEADS], reversed[HEADS];
+static float table[HEADS * DISTANCES], slopes[HEADS], reversed[HEADS], waves[DISTANCES];
 static float q_rope[BATCH * HEADS * QUERIES * DIM], k_rope[BATCH * KEYS * DIM];
 static int16_t hops[QUERIES * KEYS];
 
@@ -15,6 +15,11 @@ static void make_data(void) {
   for (int h = 0; h < HEADS; h++) slopes[h] = reversed[HEADS - 1 - h] = 0.25f + 0.5f * (float)h;
   for (size_t i = 0; i < sizeof q_rope / sizeof *q_rope; i++) q_rope[i] = (float)test_normal(&random);
   for (size_t i = 0; i < sizeof k_rope / sizeof *k_rope; i++) k_rope[i] = (float)test_normal(&random);
+  for (int m = 0; m < DISTANCES; m++) {
+    double sum = 0;
+    for (int i = 1; i <= CHANNELS / 2; i++) sum += cos(m / pow(10000, 2.0 * i / CHANNELS));
+    waves[m] = (float)sum;
+  }
   for (int i = 0; i < QUERIES * KEYS; i++) hops[i] = (int16_t)(test_next(&random) >> 40 & 127) - 10;
 }
 
@@ -75,11 +80,20 @@ static double t5_causal(double s, int b, int h, int q, int kv, double *slope) {
   return s + table[bucket_of(kv > q ? 0 : q - kv, 32, 128) * HEADS + h];
 }
 
+/* The position embeddings of q and kv, multiplied: sines with sines, cosines with cosines; then less what they are at
+ * distance 0, and compressed by 8 / HEADS, 16 / HEADS, ... */
 static double sandwich(double s, int b, int h, int q, int kv, double *slope) {
   (void)b;
-  int distance = abs(q - kv);
+  if (kv < q - (DISTANCES - 1)) kv = q - (DISTANCES - 1);
+  if (kv > q + (DISTANCES - 1)) kv = q + (DISTANCES - 1);
+  double product = 0, length = 0;
+  for (int c = 1; c <= CHANNELS / 2; c++) {
+    double wave = exp(-log(10000) * c / (CHANNELS / 2)), q_sin = sin(q * wave), q_cos = cos(q * wave);
+    product += q_sin * sin(kv * wave) + q_cos * cos(kv * wave);
+    length += q_sin * q_sin + q_cos * q_cos;
+  }
   *slope = 1;
-  return s + table[h * DISTANCES + (distance < DISTANCES ? distance : DISTANCES - 1)];
+  return s + (product - length) * HEADS / (8 * h + 8);
 }
 
 static double kerple(double s, int b, int h, int q, int kv, double *slope) {
@@ -138,7 +152,7 @@ static const struct {
     {"relative_bias", relative_bias, {{0}}, 0, {{"bias", FLY_F32, 2, {HEADS, DISTANCES}, table}}, 1e-6},
     {"t5_bias", t5_both, {{0}}, 0, {{"bias", FLY_F32, 2, {32, HEADS}, table}}, 1e-6},
     {"t5_bias", t5_causal, {INT("bidirectional", 0)}, 1, {{"bias", FLY_F32, 2, {32, HEADS}, table}}, 1e-6},
-    {"sandwich", sandwich, {{0}}, 0, {{"bias", FLY_F32, 2, {HEADS, DISTANCES}, table}}, 1e-6},
+    {"sandwich", sandwich, {INT("heads", HEADS)}, 1, {{"waves", FLY_F32, 1, {DISTANCES}, waves}}, 4e-6},
     {"kerple", kerple, {{0}}, 0, {{"r1", FLY_F32, 1, {HEADS}, slopes}, {"r2", FLY_F32, 1, {HEADS}, reversed}}, 1e-5},
     {"graph_distance",
      graph_distance,

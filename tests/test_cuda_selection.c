@@ -1,0 +1,176 @@
+/* Attention over selected blocks on a CUDA device, simulated here: against dense attention with the selection as a
+ * bitmap in double precision, forward and backward. The selection itself is made on the host. */
+#include "cuda_call.h"
+#include "cuda_kernel.h"
+#include "sa/scene.h"
+
+static fly_cuda *cuda;
+
+static void open_device(void) { cuda = cuda_open(); }
+static void close_device(void) { fly_cuda_release(&cuda); }
+
+typedef struct chosen {
+  const uint8_t *bitmap;
+  int64_t heads, len_q, blocks, q_offset;
+  int block;
+  bool causal;
+} chosen;
+
+static bool sees(void *context, int b, int h, int q, int kv) {
+  const chosen *c = context;
+  int64_t row = q - c->q_offset;
+  return (!c->causal || kv <= q) && c->bitmap[((b * c->heads + h) * c->len_q + row) * c->blocks + kv / c->block];
+}
+
+typedef struct spec {
+  int64_t batch, heads, kv_heads, len_q, len_kv;
+  int dim, value_dim, block, top; /* top 0: any blocks, with queries that see nothing */
+  bool not_causal;
+} spec;
+
+static const spec specs[] = {
+    {1, 2, 1, 300, 300, 64, 64, 32, 3, false}, {2, 4, 2, 130, 130, 16, 24, 8, 5, false}, /* several blocks of a tile */
+    {1, 2, 2, 70, 300, 32, 32, 100, 2, false}, {1, 2, 1, 150, 170, 32, 32, 16, 0, false},
+    {2, 2, 1, 90, 200, 16, 16, 70, 0, true},
+};
+enum { SPECS = sizeof specs / sizeof *specs };
+
+static fly_selection *select_blocks(fly_mask *mask, const spec *s, const fly_attention *c) {
+  fly_selection *selection;
+  fly_error error;
+  const int64_t blocks = (s->len_kv + s->block - 1) / s->block;
+  if (s->top) {
+    fly_moba_desc d = {FLY_INIT(fly_moba_desc),         .block = s->block, .top = s->top, .q = c->q, .k = c->k,
+                       .q_offset = s->len_kv - s->len_q};
+    ck_fly_ok(fly_moba_select(mask, &d, &selection, &error), error);
+    return selection;
+  }
+  uint8_t *bitmap = malloc((size_t)(s->batch * s->heads * s->len_q * blocks));
+  test_random random = {11};
+  for (int64_t i = 0; i < s->batch * s->heads * s->len_q * blocks; i++)
+    bitmap[i] = i / blocks % 13 != 5 && test_range(&random, 0, 99) < 30;
+  fly_selection_desc d = {FLY_INIT(fly_selection_desc),
+                          .block = s->block,
+                          .batch = s->batch,
+                          .heads = s->heads,
+                          .len_q = s->len_q,
+                          .len_kv = s->len_kv,
+                          .q_offset = s->len_kv - s->len_q,
+                          .not_causal = s->not_causal,
+                          .bitmap = bitmap,
+                          .stride_row = blocks,
+                          .stride_head = s->len_q * blocks,
+                          .stride_batch = s->heads * s->len_q * blocks};
+  ck_fly_ok(fly_selection_create(mask, &d, &selection, &error), error);
+  free(bitmap);
+  return selection;
+}
+
+static void run(const fly_selection *selection, const fly_attention *host, const fly_kernel *kernel, bool backward) {
+  cuda_call t;
+  fly_error error;
+  void *memory = NULL;
+  cuda_call_init(&t, cuda, host, kernel);
+  if (!backward) { /* a workspace of the caller's, and after that none */
+    ck_fly_ok(fly_selection_workspace(selection, &t.call, &t.call.workspace_size, &error), error);
+    ck_fly_ok(fly_cuda_alloc(cuda, t.call.workspace_size, &memory, &error), error);
+    t.call.workspace = memory;
+    cuda_ok(fly_selection_forward(selection, &t.call, &error), &error);
+    t.call.workspace = NULL;
+  }
+  cuda_ok(fly_selection_forward(selection, &t.call, &error), &error);
+  if (backward) cuda_ok(fly_selection_backward(selection, &t.call, &error), &error);
+  cuda_ok(fly_cuda_synchronize(cuda, NULL, &error), &error);
+  cuda_call_fetch(&t, false);
+  if (backward) cuda_call_fetch(&t, true);
+  fly_cuda_free(cuda, &memory);
+  cuda_call_free(&t);
+}
+
+static void test_spec(const spec *s, fly_type type, bool backward) {
+  static const double operands[] = {[FLY_BF16] = 0x1p-8, [FLY_F16] = 0x1p-11, [FLY_F32] = 0};
+  fly_attention c = {FLY_INIT(fly_attention), .q = scene_tensor(type, s->batch, s->heads, s->len_q, s->dim, 1)};
+  fly_selection_info info;
+  c.k = scene_tensor(type, s->batch, s->kv_heads, s->len_kv, s->dim, 2);
+  c.v = scene_tensor(type, s->batch, s->kv_heads, s->len_kv, s->value_dim, 3);
+  scene_outputs(&c, 4);
+  fly_kernel *kernel = cuda_kernel("selected_tiles", NULL, type, s->dim, s->value_dim);
+  fly_selection *selection = select_blocks(fly_kernel_mask(kernel), s, &c);
+  fly_selection_get_info(selection, &info);
+  const int64_t blocks = (s->len_kv + s->block - 1) / s->block;
+  uint8_t *bitmap = malloc((size_t)(s->batch * s->heads * s->len_q * blocks));
+  fly_selection_get_bitmap(selection, bitmap);
+  chosen context = {bitmap, s->heads, s->len_q, blocks, s->len_kv - s->len_q, s->block, !s->not_causal};
+  run(selection, &c, kernel, backward);
+  c.kernel = kernel;
+  c.geometry = (fly_geometry){FLY_INIT(fly_geometry), .batch = s->batch,   .heads = s->heads,
+                              .len_q = s->len_q,      .len_kv = s->len_kv, .q_offset = s->len_kv - s->len_q};
+  oracle_check_units(&c, sees, &context, CALL_UNTOUCHED, "selection");
+  if (backward) oracle_check_backward_units(&c, sees, &context, operands[type] * 2, "selection"); /* out was rounded */
+  free(bitmap);
+  fly_selection_release(&selection);
+  fly_kernel_release(&kernel);
+  scene_free_call(&c);
+}
+
+static const fly_type types[] = {FLY_F32, FLY_F16, FLY_BF16};
+
+START_TEST(selected) {
+  for (int i = 0; i < SPECS; i++) test_spec(&specs[i], types[_i % 3], _i / 3);
+}
+END_TEST
+
+/* Each document has blocks of its own. */
+START_TEST(packed_documents) {
+  static const int32_t cu[] = {0, 90, 90, 200};
+  const spec s = {1, 2, 1, 200, 200, 32, 32, 16, 3, false};
+  const fly_type type = types[_i];
+  fly_error error;
+  fly_attention c = {FLY_INIT(fly_attention), .q = scene_tensor(type, 1, s.heads, s.len_q, s.dim, 1)};
+  c.k = scene_tensor(type, 1, s.kv_heads, s.len_kv, s.dim, 2), c.v = scene_like(&c.k, 3);
+  scene_outputs(&c, 4);
+  fly_kernel *kernel = cuda_kernel("selected_tiles", NULL, type, s.dim, s.value_dim);
+  fly_selection *selection;
+  fly_moba_desc d = {FLY_INIT(fly_moba_desc), .block = s.block, .top = s.top, .q = c.q, .k = c.k, .batch = 3,
+                     .cu_seqlens = cu};
+  ck_fly_ok(fly_moba_select(fly_kernel_mask(kernel), &d, &selection, &error), error);
+  run(selection, &c, kernel, false);
+  c.kernel = kernel;
+  uint8_t bitmap[2 * 200 * 7]; /* blocks of the longest document */
+  fly_selection_get_bitmap(selection, bitmap);
+  for (int i = 0; i < 3; i++) {
+    if (cu[i] == cu[i + 1]) continue;
+    fly_attention one = c;
+    fly_tensor *all[] = {&one.q, &one.k, &one.v, &one.out, &one.lse};
+    for (int k = 0; k < 5; k++) {
+      all[k]->data = (char *)all[k]->data + cu[i] * all[k]->stride[2] * (int64_t)fly_type_size(all[k]->type);
+      all[k]->shape[2] = cu[i + 1] - cu[i];
+    }
+    one.geometry = (fly_geometry){FLY_INIT(fly_geometry), .batch = 1, .heads = 2, .len_q = cu[i + 1] - cu[i],
+                                  .len_kv = cu[i + 1] - cu[i]};
+    /* heads are 200 rows apart in the bitmap, as in the tensors */
+    chosen context = {bitmap + cu[i] * 7, 1, 0, 7, 0, s.block, true};
+    context.len_q = 200, context.heads = 2;
+    oracle_check_units(&one, sees, &context, CALL_UNTOUCHED, "document");
+  }
+  fly_selection_release(&selection);
+  fly_kernel_release(&kernel);
+  scene_free_call(&c);
+}
+END_TEST
+
+static Suite *make_suite(void) {
+  static const char *const names[] = {"selection.fwd.f32", "selection.fwd.f16", "selection.fwd.bf16",
+                                      "selection.bwd.f32", "selection.bwd.f16", "selection.bwd.bf16"};
+  Suite *suite = suite_create("cuda_selection");
+  for (int i = 0; i < 6; i++) {
+    TCase *test = tcase_create(names[i]);
+    tcase_add_checked_fixture(test, open_device, close_device);
+    tcase_add_loop_test(test, selected, i, i + 1);
+    if (i < 3) tcase_add_loop_test(test, packed_documents, i, i + 1);
+    suite_add_tcase(suite, test);
+  }
+  return suite;
+}
+
+FLY_TEST_MAIN(make_suite)
