@@ -3,9 +3,8 @@
  * so that all meet the same machine; with one thread they are the processor's, which other work on the machine disturbs
  * less.
  *
- * Usage: bench_mechanisms [permutation|sa|passes|gated|moba|linear]... [n=TOKENS] [heads=H] [kv_heads=H] [dim=D] [block=B]
- * [top=K]
- *        [threads=N]   (default: all) */
+ * Usage: bench_mechanisms [permutation|sa|passes|gated|moba|linear]... [n=TOKENS] [heads=H] [kv_heads=H] [dim=D]
+ *        [block=B] [top=K] [threads=N]   (default: all) */
 #include <flymask/flymask.h>
 #include <malloc.h>
 #include <stdarg.h>

@@ -131,8 +131,8 @@ fly_status graph_path(const graph *g, double *out, fly_error *error) {
   return status;
 }
 
-/* Of random graphs with n nodes of mean degree k: the share of pairs that are linked is k / (n - 1), of neighbours'
- * pairs too, and paths have (ln n - gamma) / ln k + 1/2 hops (Fronczak, Fronczak and Holyst, Average path length in random
+/* Of random graphs with n nodes of mean degree k: a share k / (n - 1) of pairs are linked, of neighbours' pairs
+ * too, and paths have (ln n - gamma) / ln k + 1/2 hops (Fronczak, Fronczak and Holyst, Average path length in random
  * networks, Physical Review E 70, 2004), gamma being Euler's constant. */
 static double sigma_expected(const small_world *w, double n) {
   static const double gamma = 0.57721566490153286;

@@ -1,6 +1,6 @@
-/* selections.c: attention over what others select. Four ways to choose keys for each query, as their papers have them,
- * become lists or a bitmap of blocks, and enter by one door: fly_selection_create. Each output is held to attention over
- * the same keys in double precision.
+/* selections.c: attention over what others select. Four ways to choose keys for each query, by their papers' rules,
+ * become lists or a bitmap of blocks, and enter by one door: fly_selection_create. Each output is held to attention
+ * over the same keys in double precision.
  *
  *   selections masks/selected_tiles.c
  */
@@ -118,7 +118,7 @@ static void choose_xattention(void) {
     }
 }
 
-/* ---- DSA's top tokens (DeepSeek-V3.2): single keys by an indexer -------------------------------------------------- */
+/* ---- DSA's top tokens (DeepSeek-V3.2): single keys by an indexer ------------------------------------------------- */
 
 enum { DSA_TOP = 48 };
 static int32_t dsa_lists[N][DSA_TOP];

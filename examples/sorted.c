@@ -75,7 +75,7 @@ static void tell(const char *name, const result *plain, const result *sorted, in
          (long long)tiles, most, most < 1e-5 && tiles < plain->tiles ? "as it should be" : "WRONG");
 }
 
-/* ---- Focus: two disjoint parts, merged by their log-sum-exp ------------------------------------------------------- */
+/* ---- Focus: two disjoint parts, merged by their log-sum-exp ------------------------------------------------------ */
 
 #define HEAD "#include <flymask/mask.h>\nFLY_PARAM(int, window, 128);\nFLY_BUFFER(int32_t, group, 1);\n"
 
@@ -112,7 +112,7 @@ static fly_status run_focus(const int32_t *rows, fly_buffer *own, fly_buffer *so
   return status;
 }
 
-/* ---- SMat: a table's cells become rectangles ---------------------------------------------------------------------- */
+/* ---- SMat: a table's cells become rectangles --------------------------------------------------------------------- */
 
 #define TABLE /* every profile sees its own type and one other */                                                      \
   "#include <flymask/mask.h>\nFLY_BUFFER(int32_t, group, 1);\n"                                                        \

@@ -1,6 +1,6 @@
 /* Other mechanisms as row maps and masks, as docs/mechanisms.md has them: Focus sorted by group and merged with its
- * window, SMat sorted by profile and type. Each equals its plain mask, and its sorted map has far fewer tiles. Gated SA +
- * SWA over packed documents. Sliding windows on real inputs. */
+ * window, SMat sorted by profile and type. Each equals its plain mask, and its sorted map has far fewer tiles. Gated SA
+ * + SWA over packed documents. Sliding windows on real inputs. */
 #include "sa/scene.h"
 
 enum { N = 700, GROUPS = 10, TYPES = 4, WINDOW = 24 };
@@ -179,7 +179,7 @@ START_TEST(smat_is_a_table_of_blocks_when_sorted) { /* queries by profile, keys 
 }
 END_TEST
 
-/* ---- gated SA + SWA over packed documents ------------------------------------------------------------------------- */
+/* ---- gated SA + SWA over packed documents ------------------------------------------------------------------------ */
 
 enum { DOCUMENTS = 5, PACKED = 397, OUTPUTS = 10 };
 static const int32_t cu[DOCUMENTS + 1] = {0, 90, 91, 91, 230, PACKED}; /* 90, 1, none, 139, 167 tokens */
