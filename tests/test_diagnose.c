@@ -170,6 +170,24 @@ START_TEST(each_kind_is_found_where_it_is_and_nowhere_else) {
 }
 END_TEST
 
+/* Other data would decide them otherwise. */
+START_TEST(conditions_on_captured_data_are_not_blamed) {
+  static const char source[] = "#include <flymask/mask.h>\nFLY_BUFFER(int32_t, doc, 1);\n"
+                               "bool mask(int b, int h, int q, int kv) {\n"
+                               "  (void)b, (void)h;\n"
+                               "  return doc[q] >= 0 && q < fly_dim(doc, 0) && kv < q + 100;\n}\n";
+  static const int32_t zeros[64];
+  fly_geometry g = {FLY_INIT(fly_geometry), .batch = 1, .heads = 1, .len_q = 64, .len_kv = 64};
+  fly_buffer *doc;
+  fly_findings f;
+  ck_fly_ok(fly_buffer_create(FLY_I32, 1, (int64_t[]){64}, zeros, &doc, &error), error);
+  ck_fly_ok(fly_mask_check(source, "data.c", NULL, &FLY_CAPTURE("doc", doc), 1, &g, &f, &error), error);
+  ck_assert_msg(f.count == 0 && f.undecided == 0, "%s", f.count ? f.finding[0].message : "undecided");
+  fly_findings_free(&f);
+  fly_buffer_release(&doc);
+}
+END_TEST
+
 START_TEST(a_finding_names_the_batch_entry_and_head_that_shows_it) {
   fly_geometry g = {FLY_INIT(fly_geometry), .batch = 3, .heads = 4, .len_q = 20, .len_kv = 20};
   fly_findings f = check_body("return 5 / (b * 10 + h - 12) < 7;", &g);
@@ -263,6 +281,7 @@ static Suite *suite(void) {
   tcase_add_test(c, findings_are_the_golden_texts);
   tcase_add_test(c, findings_are_those_of_64_bit_arithmetic_over_every_pair);
   tcase_add_test(c, each_kind_is_found_where_it_is_and_nowhere_else);
+  tcase_add_test(c, conditions_on_captured_data_are_not_blamed);
   tcase_add_test(c, a_finding_names_the_batch_entry_and_head_that_shows_it);
   tcase_add_test(c, errors_are_those_of_compiling_binding_and_mapping);
   tcase_add_test(c, running_out_of_memory_is_an_error);

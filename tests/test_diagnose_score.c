@@ -20,11 +20,13 @@ START_TEST(findings_are_the_golden_texts) {
            dir);
   ck_assert_int_eq(system(shell), 0);
   snprintf(arguments, sizeof arguments,
-           "check masks/causal.c --score tests/findings/careless_score.c score.bias=%s/bias.npy --lengths 30000,300", dir);
+           "check masks/causal.c --score tests/findings/careless_score.c score.bias=%s/bias.npy --lengths 30000,300",
+           dir);
   command_check_golden("findings_careless_score", 1, arguments);
   strcat(arguments, " --json");
   command_check_golden("findings_careless_score_json", 1, arguments);
-  command_check_golden("findings_deaf_score", 1, "check masks/causal.c --score tests/findings/deaf_score.c --lengths 100");
+  command_check_golden("findings_deaf_score", 1,
+                       "check masks/causal.c --score tests/findings/deaf_score.c --lengths 100");
   command_remove_directory();
 }
 END_TEST
@@ -224,6 +226,36 @@ START_TEST(errors_are_those_of_compiling_and_binding) {
 }
 END_TEST
 
+START_TEST(running_out_of_memory_is_an_error) {
+  fly_geometry g = {FLY_INIT(fly_geometry), .batch = 1, .heads = 1, .len_q = 70, .len_kv = 70};
+  static const char source[] =
+      "#include <flymask/score.h>\nfloat score(float s, int b, int h, int q, int kv) {\n"
+      "  static const float t[2] = {1, 2};\n  return s * t[q / 32] / (float)(7 / (kv - 9) + (int)s);\n}\n";
+  fly_mask *mask;
+  fly_bound *seen;
+  fly_findings findings;
+  int failures = 0;
+  ck_fly_ok(fly_mask_compile(band, "band.c", NULL, &mask, &error), error);
+  ck_fly_ok(fly_mask_bind(mask, &FLY_INT("window", 60), 1, &seen, &error), error);
+  ck_fly_ok(fly_score_check(source, "memory.c", NULL, NULL, 0, seen, &g, &findings, &error), error);
+  int all = findings.count;
+  fly_findings_free(&findings);
+  ck_assert_int_gt(all, 2);
+  for (long n = 1; n < 3000; n += n / 3 + 1) { /* some of them only miss the cache: nothing is lost then */
+    flyi_fail_allocation(n);
+    fly_status status = fly_score_check(source, "memory.c", NULL, NULL, 0, seen, &g, &findings, &error);
+    flyi_fail_allocation(0);
+    ck_assert(status == FLY_OK || status == FLY_ERROR_MEMORY);
+    ck_assert_int_eq(findings.count, status == FLY_OK ? all : 0);
+    failures += status != FLY_OK;
+    fly_findings_free(&findings);
+  }
+  ck_assert_int_gt(failures, 12);
+  fly_bound_release(&seen);
+  fly_mask_release(&mask);
+}
+END_TEST
+
 /* ---- the library ------------------------------------------------------------------------------------------------- */
 
 enum { HEADS = 4, LENGTH = 200, DIM = 8 };
@@ -283,6 +315,7 @@ static Suite *suite(void) {
   tcase_add_test(c, each_kind_is_found_where_it_is_and_nowhere_else);
   tcase_add_test(c, a_finding_names_the_pair_and_where_it_matters_the_score);
   tcase_add_test(c, errors_are_those_of_compiling_and_binding);
+  tcase_add_test(c, running_out_of_memory_is_an_error);
   tcase_add_test(c, the_modifiers_of_the_library_are_not_blamed);
   suite_add_tcase(s, c);
   return s;
