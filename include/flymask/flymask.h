@@ -367,8 +367,9 @@ FLY_API fly_status fly_map_combine(fly_combine how, const fly_map *left, const f
 /* The same tiles, and a mask that decides the pairs of partial ones. Where the map knows these pairs, the mask must
  * agree: the first pair that differs is an error. Where it does not (a map from arrays), the mask is believed.
  * Attention calls never ask about full and empty tiles: those of the map hold, so that arrays may also select among the
- * tiles that a mask sees. On GPUs such a selection needs tiles that are multiples of the kernel's, up to 256 rows: a call
- * says so where they are not. */
+ * tiles that a mask sees. On GPUs a kernel asks the mask for all pairs of a tile of its own (up to 128 rows; few queries
+ * have none) that is of several kinds: so the selection must be one of such tiles, as that of FlexAttention's 128 x 128
+ * is; a call names the first tile where it is not. */
 FLY_API fly_status fly_map_bind(const fly_map *map, fly_bound *bound, fly_map **out, fly_error *error);
 
 /* The first len_q queries and len_kv keys of every (b, h): tiles that are cut are settled again, so that the result
