@@ -307,40 +307,73 @@ static bool sort_rows(const map_source *m, const int64_t *start, const fly_run *
   return true;
 }
 
-/* No full or empty tile of a row that is another kind by the mask. */
-static bool row_agrees(const flyi_plane *own, const flyi_plane *exact, int64_t row) {
-  flyi_cursor a = flyi_open_row(own, row), b = flyi_open_row(exact, row);
-  for (int32_t at = 0; at < own->columns; at = a.until < b.until ? a.until : b.until) {
-    while (a.until <= at) flyi_advance(&a);
-    while (b.until <= at) flyi_advance(&b);
-    if (a.kind != FLY_PARTIAL && a.kind != b.kind) return false;
-  }
-  return true;
+/* Whether the mask decides the pairs of a merged tile: one of several kinds, or partial. */
+static bool is_mixed(const map_source *m, const flyi_plane *p, int64_t rows, int64_t column, const merged_tile *tiles) {
+  int64_t all = rows * (flyi_min64((column + 1) * m->merge_columns, p->columns) - column * m->merge_columns);
+  return tiles[column].some && tiles[column].full != all;
 }
 
-/* In a merged tile of several kinds the mask decides all pairs. The tiles of arrays, and what is made of them, may be
- * others than the mask's: such a map cannot be merged. */
+/* The column of a full or empty tile of a row that is another kind by the mask, and lies in a mixed one; -1: none. */
+static int64_t find_other(const map_source *m, const flyi_plane *own, const flyi_plane *exact, int64_t row,
+                          int64_t rows, const merged_tile *tiles) {
+  flyi_cursor a = flyi_open_row(own, row), b = flyi_open_row(exact, row);
+  for (int32_t at = 0, until; at < own->columns; at = until) {
+    while (a.until <= at) flyi_advance(&a);
+    while (b.until <= at) flyi_advance(&b);
+    until = a.until < b.until ? a.until : b.until;
+    for (int32_t j = at; j < until && a.kind != FLY_PARTIAL && a.kind != b.kind; j++)
+      if (is_mixed(m, own, rows, j / m->merge_columns, tiles)) return j;
+  }
+  return -1;
+}
+
+/* The first such tile of a plane; false: there is none. */
+static bool find_other_tile(const map_source *m, const flyi_plane *own, const flyi_plane *exact, merged_tile *tiles,
+                            int64_t *row, int64_t *column) {
+  for (int64_t first = 0; first < own->rows; first += m->merge_rows) {
+    int64_t last = flyi_min64(first + m->merge_rows, own->rows);
+    memset(tiles, 0, (size_t)m->columns * sizeof *tiles);
+    for (int64_t i = own->start[first]; i < own->start[last]; i++) count_tiles(m, &own->runs[i], tiles);
+    for (*row = first; *row < last; ++*row)
+      if ((*column = find_other(m, own, exact, *row, last - first, tiles)) >= 0) return true;
+  }
+  return false;
+}
+
+static fly_status refuse_merging(const map_source *m, int64_t b, int64_t h, int64_t row, int64_t column,
+                                 fly_error *error) {
+  const fly_map_info *info = &m->map->info;
+  const bool by_query = m->planes == m->map->planes;
+  return flyi_fail(error, FLY_ERROR_UNSUPPORTED,
+                   "map: tile (%d, %d) of (batch %d, head %d), of %d x %d, is full or empty, and not the mask's; on a "
+                   "GPU this kernel asks the mask for all pairs of %d x %d such tiles: make tiles of %d x %d full or "
+                   "empty as a whole, or bind a mask that sees what the map says",
+                   (int)(by_query ? row : column), (int)(by_query ? column : row), (int)b, (int)h, (int)info->tile_q,
+                   (int)info->tile_kv, by_query ? m->merge_rows : m->merge_columns,
+                   by_query ? m->merge_columns : m->merge_rows,
+                   (int)info->tile_q * (by_query ? m->merge_rows : m->merge_columns),
+                   (int)info->tile_kv * (by_query ? m->merge_columns : m->merge_rows));
+}
+
+/* In a merged tile of several kinds the mask decides all pairs, so its full and empty tiles must be the mask's. Those of
+ * arrays, and of what is made of them, may be others: then they must fill merged tiles. */
 static fly_status check_mergeable(const map_source *m, fly_error *error) {
   const fly_map *map = m->map;
-  const bool by_query = m->planes == map->planes;
+  const fly_order order = m->planes == map->planes ? FLY_BY_QUERY : FLY_BY_KEY;
   const fly_map_options options = {FLY_INIT(fly_map_options), .tile_q = (int)map->info.tile_q,
                                    .tile_kv = (int)map->info.tile_kv};
-  fly_map *exact;
+  fly_map *exact = NULL;
+  merged_tile *tiles = NULL;
   if (map->built || (m->merge_rows == 1 && m->merge_columns == 1)) return FLY_OK;
   fly_status status = fly_map_build(map->bound, &map->geometry, &options, &exact, error);
-  if (status) return status;
+  if (!status && order == FLY_BY_KEY) status = fly_map_transpose(exact, error);
+  if (!status && !(tiles = flyi_alloc((size_t)m->columns + 1, sizeof *tiles))) status = flyi_no_memory(error);
   for (int64_t b = 0; !status && b < map->geometry.batch; b++)
-    for (int64_t h = 0; !status && h < map->geometry.heads; h++) {
-      const flyi_plane *own = flyi_map_plane(map, FLY_BY_QUERY, b, h);
-      const flyi_plane *other = flyi_map_plane(exact, FLY_BY_QUERY, b, h);
-      for (int64_t row = 0; !status && row < own->rows; row++)
-        if (!row_agrees(own, other, row))
-          status = flyi_fail(error, FLY_ERROR_UNSUPPORTED,
-                             "map has full or empty tiles of %d x %d that are not the mask's; on a GPU this "
-                             "kernel puts %d x %d of them together: make the map of larger tiles",
-                             (int)map->info.tile_q, (int)map->info.tile_kv, by_query ? m->merge_rows : m->merge_columns,
-                             by_query ? m->merge_columns : m->merge_rows);
-    }
+    for (int64_t h = 0, row, column; !status && h < map->geometry.heads; h++)
+      if (find_other_tile(m, flyi_map_plane(map, order, b, h), flyi_map_plane(exact, order, b, h), tiles, &row,
+                          &column))
+        status = refuse_merging(m, b, h, row, column, error);
+  free(tiles);
   fly_map_release(&exact);
   return status;
 }

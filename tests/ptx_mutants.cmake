@@ -1,8 +1,14 @@
 # mutant.KERNEL.TYPE.DIM.KIND: our own PTX with each of something removed in turn.
 flymask_ptx_test(ptx_mutants)
-foreach(kernel fly_forward.bf16.56 fly_forward.bf16.120 fly_forward.f32.56 fly_backward_rows.bf16.56 fly_backward_keys.bf16.56 fly_backward_keys.bf16.120
+foreach(kernel fly_forward.bf16.56 fly_forward.bf16.120 fly_forward.f32.56 fly_split.bf16.56 fly_split.f32.56 fly_backward_rows.bf16.56 fly_backward_keys.bf16.56 fly_backward_keys.bf16.120
     fly_backward_queries.bf16.56 fly_backward_queries.bf16.120 fly_backward_finish.bf16.56)
-  foreach(kind wait commit barrier branch)
+  set(kinds wait commit barrier branch)
+  if(kernel MATCHES "(forward|split|keys|queries)\\.bf16")
+    list(APPEND kinds zeros)
+  elseif(kernel MATCHES "rows|finish")
+    list(APPEND kinds clamp)
+  endif()
+  foreach(kind IN LISTS kinds)
     set(label ci)
     if(kernel MATCHES "\\.120$") # the larger shapes by night
       set(label nightly)

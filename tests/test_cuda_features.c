@@ -171,6 +171,54 @@ START_TEST(one_map_serves_calls_of_any_number_of_key_heads) {
 }
 END_TEST
 
+/* Tiles of 64, of which those of 128 that lie on even diagonals are left out: whole ones of any kernel's. */
+static bool see_even_tiles(void *context, int b, int h, int q, int kv) {
+  (void)context, (void)b, (void)h;
+  return kv <= q && (q / 128 - kv / 128) % 2 == 0;
+}
+
+/* The map as arrays without tiles that see_even_tiles does not see, and back. */
+static void leave_out_odd_tiles(device_case *d, const fly_geometry *geometry) {
+  fly_error error;
+  fly_map_arrays arrays = {FLY_INIT(fly_map_arrays)};
+  fly_map_options options = {FLY_INIT(fly_map_options), .tile_q = 64, .tile_kv = 64};
+  fly_map *made;
+  ck_fly_ok(fly_map_to_arrays(d->map, FLY_BY_QUERY, &arrays, &error), error);
+  for (int64_t i = 0; i < arrays.rows; i++)
+    for (int full = 0; full < 2; full++) {
+      int32_t *num = full ? &arrays.full_num[i] : &arrays.num[i];
+      int32_t *index = (full ? arrays.full_index : arrays.index) + i * arrays.columns, kept = 0;
+      for (int32_t j = 0; j < *num; j++)
+        if ((i / 2 - index[j] / 2) % 2 == 0) index[kept++] = index[j];
+      *num = kept;
+    }
+  ck_fly_ok(fly_map_from_arrays(&arrays, geometry, &options, &made, &error), error);
+  fly_map_arrays_free(&arrays);
+  fly_map_release(&d->map);
+  ck_fly_ok(fly_map_bind(made, d->bound, &d->map, &error), error);
+  fly_map_release(&made);
+}
+
+/* Small tiles that fill the kernel's are no reason to refuse a map, whatever the mask sees there. */
+START_TEST(maps_of_small_tiles_hold_where_they_fill_the_kernels) {
+  if (!cuda) return;
+  backward_spec spec = {.call = {.type = types[_i], .dim = 64, .len_q = 600, .len_kv = 600}};
+  backward_case t;
+  device_case d;
+  backward_init(&t, &spec, see_even_tiles, NULL);
+  fly_attention *c = &t.base.call;
+  prepare(&d, c, &t.base.spec, -1, 0, 64);
+  leave_out_odd_tiles(&d, &c->geometry);
+  c->map = d.map;
+  cuda_forward(cuda, c, d.kernel);
+  oracle_check_units(c, see_even_tiles, NULL, CALL_UNTOUCHED, "small tiles");
+  cuda_backward(cuda, c, d.kernel);
+  oracle_check_backward_units(c, see_even_tiles, NULL, 2 * operands[types[_i]], "small tiles"); /* out was rounded */
+  discard(&d);
+  backward_free(&t);
+}
+END_TEST
+
 static bool see_diagonal_tiles(void *context, int b, int h, int q, int kv) {
   (void)b, (void)h;
   int tile = *(int *)context;
@@ -378,6 +426,7 @@ static Suite *make_suite(void) {
   tcase_add_loop_test(rest, keys_of_one_row_for_many_heads_and_repeated_queries_add_up, 0, TYPES);
   tcase_add_loop_test(rest, each_tensor_may_be_aligned_or_not, 0, TYPES);
   tcase_add_loop_test(rest, maps_of_arrays_hold_or_are_refused, 0, TYPES);
+  tcase_add_loop_test(rest, maps_of_small_tiles_hold_where_they_fill_the_kernels, 0, TYPES);
   tcase_add_test(rest, one_map_serves_calls_of_any_number_of_key_heads);
   tcase_add_test(rest, gradients_that_are_not_wanted_are_left_out);
   tcase_add_loop_test(rest, rows_that_see_nothing_are_zero_and_their_lse_minus_infinity, 0, TYPES);

@@ -3,11 +3,13 @@
  * which check of the simulated driver.
  *
  * Every removed wait, commit and barrier has to be reported, whenever asynchronous copies land, but for one commit of
- * each forward kernel (`idle`). Of branches one a kernel must be; `zeros` and `clamp` only print: no entry of ctest
- * runs them (CK_RUN_CASE does). Bounds are kept twice
- * in places (a row that is not there is not looked up, and nothing of it is copied; its scores are masked), and
- * branches are also choices between ways that give the same: of those mutants some live with the same bits, and some
- * give wrong results, which test_ptx_backward.c and test_ptx_forward.c would notice. */
+ * each forward kernel (`idle`). Bounds are checked on tensors that end with their last element, of ragged lengths,
+ * with gathered rows and with rows in order. Of `branch` at least one of each kernel must lead out of bounds; of `zeros`
+ * a third and more, where columns are padded; `clamp` must be reported where it
+ * is the only check. The others change nothing that can be seen: bounds are kept twice in places (a row that is not
+ * there is not looked up, and nothing of it is copied; its scores are masked), and branches are also choices between
+ * ways that give the same. Of these some live with the same bits, and some give wrong results, which test_ptx_backward.c
+ * and test_ptx_forward.c would notice. */
 #include <ctype.h>
 
 #include "simcuda/simcuda.h"
@@ -15,6 +17,7 @@
 
 /* clang-format off */
 PTX_MASK(window, return q - kv <= 90 && kv <= q;)
+PTX_MASK(holes, return kv <= q && (q ^ kv) % 5;)
 /* clang-format on */
 
 typedef enum kind { WAIT, COMMIT, BARRIER, ZEROS, CLAMP, BRANCH, KINDS } kind;
@@ -22,28 +25,37 @@ typedef enum kind { WAIT, COMMIT, BARRIER, ZEROS, CLAMP, BRANCH, KINDS } kind;
 /* What a mutation does to a line. */
 static const struct {
   const char *name, *line;
-  bool must_die; /* every one, whenever copies land; of others some */
 } kinds[KINDS] = {
-    [WAIT] = {"wait", "cp.async.wait_group", true},
-    [COMMIT] = {"commit", "cp.async.commit_group", true},
-    [BARRIER] = {"barrier", "bar.", true},
-    [ZEROS] = {"zeros", "cp.async.c", false}, /* copies whole chunks, whether the row is there or not */
-    [CLAMP] = {"clamp", "min.s32", false},    /* rows that are not there are looked up */
-    [BRANCH] = {"branch", " bra ", false},
+    [WAIT] = {"wait", "cp.async.wait_group"},
+    [COMMIT] = {"commit", "cp.async.commit_group"},
+    [BARRIER] = {"barrier", "bar."},
+    [ZEROS] = {"zeros", "cp.async.c"}, /* copies whole chunks, whether the row is there or not */
+    [CLAMP] = {"clamp", "min.s32"},    /* rows that are not there are looked up */
+    [BRANCH] = {"branch", " bra "},
 };
 
 static const struct {
   const char *kernel;
   fly_type type;
-  bool backward;
-  int idle; /* commits that only split a group which is waited for as a whole */
-  int dim;  /* small ones and large ones have other tiles, and keep other operands */
-} kernels[] = {{"fly_forward", FLY_BF16, false, 1, 56},         {"fly_forward", FLY_BF16, false, 1, 120},
-               {"fly_forward", FLY_F32, false, 1, 56},          {"fly_backward_rows", FLY_BF16, true, 0, 56},
-               {"fly_backward_keys", FLY_BF16, true, 0, 56},    {"fly_backward_keys", FLY_BF16, true, 0, 120},
-               {"fly_backward_queries", FLY_BF16, true, 0, 56}, {"fly_backward_queries", FLY_BF16, true, 0, 120},
-               {"fly_backward_finish", FLY_BF16, true, 0, 56}};
-enum { KERNELS = sizeof kernels / sizeof kernels[0], TABLE = 512 };
+  flyi_direction direction;
+  int idle;   /* commits that only split a group which is waited for as a whole */
+  int dim;    /* small ones and large ones have other tiles, and keep other operands */
+  bool zeros; /* columns are padded: copies of whole chunks leave the tensor */
+  int clamp;  /* how many of these must be reported */
+} kernels[] = {{"fly_forward", FLY_BF16, FLYI_DIRECTION_FORWARD, 1, 56, true, 0},
+               {"fly_forward", FLY_BF16, FLYI_DIRECTION_FORWARD, 1, 120, true, 0},
+               {"fly_forward", FLY_F32, FLYI_DIRECTION_FORWARD, 1, 56, false, 0},
+               {"fly_split", FLY_BF16, FLYI_DIRECTION_SPLIT, 0, 56, true, 0},
+               {"fly_split", FLY_F32, FLYI_DIRECTION_SPLIT, 1, 56, false, 0},
+               {"fly_backward_rows", FLY_BF16, FLYI_DIRECTION_BACKWARD, 0, 56, false, 1},
+               {"fly_backward_keys", FLY_BF16, FLYI_DIRECTION_BACKWARD, 0, 56, true, 0},
+               {"fly_backward_keys", FLY_BF16, FLYI_DIRECTION_BACKWARD, 0, 120, true, 0},
+               {"fly_backward_queries", FLY_BF16, FLYI_DIRECTION_BACKWARD, 0, 56, true, 0},
+               {"fly_backward_queries", FLY_BF16, FLYI_DIRECTION_BACKWARD, 0, 120, true, 0},
+               {"fly_backward_finish", FLY_BF16, FLYI_DIRECTION_BACKWARD, 0, 56, false, 1}};
+enum { KERNELS = sizeof kernels / sizeof kernels[0] };
+
+static bool is_backward(int kernel) { return kernels[kernel].direction == FLYI_DIRECTION_BACKWARD; }
 
 /* ---- a run ------------------------------------------------------------------------------------------------------- */
 
@@ -185,6 +197,7 @@ static void set_copies(int copies) {
 }
 
 typedef struct subject {
+  int kernel;
   ptx_case t;
   flyi_cuda_code *code;
   flyi_section sound;
@@ -193,27 +206,29 @@ typedef struct subject {
 } subject;
 
 /* Tiles of 16 and of 32 queries are odd in number: the next head's first one takes the place of the last. Rows are
- * gathered, the last tiles are ragged, rows repeat where `finish` has to sum them. */
-static void open_subject(subject *s, int kernel) {
+ * gathered, or in order: then what lies behind the last row is behind the tensor. The last tiles are ragged, rows repeat
+ * where `finish` has to sum them. Few queries see several tiles of each part of the keys. */
+static void open_subject(subject *s, int kernel, bool gathered) {
   const flyi_cuda_code *code;
   fly_error error;
+  const bool split = kernels[kernel].direction == FLYI_DIRECTION_SPLIT;
   backward_spec spec = {.call = {.type = kernels[kernel].type,
                                  .dim = kernels[kernel].dim,
                                  .heads = 2,
                                  .kv_heads = 1,
                                  .len_q = 139,
                                  .len_kv = 140,
-                                 .q_rows = 1,
-                                 .kv_rows = 1},
+                                 .q_rows = gathered,
+                                 .kv_rows = gathered},
                         .d_lse = true};
+  if (split) spec.call.len_q = 3, spec.call.len_kv = 990, spec.call.q_offset = 987;
   if (!strcmp(kernels[kernel].kernel, "fly_backward_finish")) spec.call.kv_rows = 3;
-  ptx_init(&s->t, &spec, &window, "sm_80");
-  ck_fly_ok(flyi_kernel_cuda(s->t.kernel, kernels[kernel].backward ? FLYI_DIRECTION_BACKWARD : FLYI_DIRECTION_FORWARD,
-                             "sm_80", &code, &error),
-            error);
+  *s = (subject){.kernel = kernel};
+  ptx_init(&s->t, &spec, split ? &holes : &window, "sm_80");
+  ck_fly_ok(flyi_kernel_cuda(s->t.kernel, kernels[kernel].direction, "sm_80", &code, &error), error);
   s->code = (flyi_cuda_code *)code;
   s->sound = code->ptx, s->hash = code->hash;
-  s->expected = run(&s->t, kernels[kernel].backward);
+  s->expected = run(&s->t, is_backward(kernel));
   ck_assert_msg(!s->expected.reported, "%s", s->expected.report);
 }
 
@@ -223,55 +238,86 @@ static void close_subject(subject *s) {
 }
 
 /* The outcome of mutant n; false: there are not so many. */
-static bool run_mutant(subject *s, int kernel, kind k, int n, int variant, outcome *o) {
+static bool run_mutant(subject *s, kind k, int n, int variant, outcome *o) {
   char *ptx = malloc(s->sound.size);
   memcpy(ptx, s->sound.data, s->sound.size);
-  char *line = place(ptx, kernels[kernel].kernel, k, n);
+  char *line = place(ptx, kernels[s->kernel].kernel, k, n);
   bool there = line && mutate(line, k, variant);
   if (there) {
     s->code->ptx = (flyi_section){ptx, s->sound.size};
     s->code->hash = flyi_hash_bytes(ptx, s->sound.size);
-    *o = run(&s->t, kernels[kernel].backward);
+    *o = run(&s->t, is_backward(s->kernel));
     s->code->ptx = s->sound;
   }
   free(ptx);
   return there;
 }
 
-/* The same mutant where scores change their sign, a way of its own in the forward kernel. */
-static bool reported_at_all(subject *s, int kernel, kind k, int n, outcome *o) {
+/* The same mutant with its other operand, and where scores change their sign, a way of its own in the forward kernel. */
+static bool reported_at_all(subject *s, kind k, int n, outcome *o) {
   fly_attention *c = &s->t.base.base.call;
   outcome other;
-  if (k == CLAMP && !o->reported && run_mutant(s, kernel, k, n, 1, &other) && other.reported) *o = other;
+  if (k == CLAMP && !o->reported && run_mutant(s, k, n, 1, &other) && other.reported) *o = other;
   c->scale = -0.125f;
-  if (!o->reported && !kernels[kernel].backward && run_mutant(s, kernel, k, n, 0, &other) && other.reported) *o = other;
+  if (!o->reported && !is_backward(s->kernel) && run_mutant(s, k, n, 0, &other) && other.reported) *o = other;
   c->scale = 0;
   return o->reported;
 }
 
+/* What must be noticed of so many. */
+static int least_of(int kernel, kind k, int places) {
+  switch (k) {
+  case WAIT:
+  case BARRIER:
+    return places;
+  case COMMIT:
+    return places - kernels[kernel].idle;
+  case ZEROS:
+    return kernels[kernel].zeros ? places / 3 : 0;
+  case CLAMP:
+    return kernels[kernel].clamp;
+  default:
+    return 1;
+  }
+}
+
+/* All mutants of a kind; returns how many there are. Bounds count where their removal leads out of bounds. */
+static int run_mutants(subject *s, subject *in_order, kind k, int *noticed) {
+  const char *kernel = kernels[s->kernel].kernel, *type = fly_type_name(kernels[s->kernel].type);
+  int places = 0;
+  *noticed = 0;
+  for (outcome o, other; run_mutant(s, k, places, 0, &o); places++) {
+    const bool wrong = o.digest != s->expected.digest;
+    const bool outside = reported_at_all(s, k, places, &o) && !strcmp(check_of(&o), "out of bounds");
+    if (in_order && !outside && run_mutant(in_order, k, places, 0, &other) && other.reported &&
+        (!o.reported || !strcmp(check_of(&other), "out of bounds")))
+      o = other;
+    *noticed += k == BRANCH || k == ZEROS ? o.reported && !strcmp(check_of(&o), "out of bounds") : o.reported;
+    printf("mutant.%s.%s.%d.%s %d: %s\n", kernel, type, kernels[s->kernel].dim, kinds[k].name, places,
+           o.reported ? check_of(&o)
+           : wrong    ? "a wrong result"
+                      : "the same bits");
+  }
+  printf("mutant.%s.%s.%d.%s: %d of %d noticed\n", kernel, type, kernels[s->kernel].dim, kinds[k].name, *noticed,
+         places);
+  return places;
+}
+
 START_TEST(a_mutant_is_reported) { /* _i: kernel * KINDS + kind */
-  int kernel = _i / KINDS;
-  kind k = (kind)(_i % KINDS);
-  subject s = {0};
-  for (int copies = 0; copies < (kinds[k].must_die && k <= BARRIER ? 3 : 1); copies++) {
+  const int kernel = _i / KINDS;
+  const kind k = (kind)(_i % KINDS);
+  const bool both = k == ZEROS || k == CLAMP; /* branches are many: in order alone */
+  for (int copies = 0; copies < (k < ZEROS ? 3 : 1); copies++) {
+    subject s, in_order;
+    int noticed;
     set_copies(copies);
-    open_subject(&s, kernel);
-    int places = 0, alive = 0;
-    for (outcome o; run_mutant(&s, kernel, k, places, 0, &o); places++) {
-      const bool wrong = o.digest != s.expected.digest;
-      alive += !reported_at_all(&s, kernel, k, places, &o);
-      printf("mutant.%s.%s.%d.%s %d: %s\n", kernels[kernel].kernel, fly_type_name(kernels[kernel].type),
-             kernels[kernel].dim, kinds[k].name, places,
-             o.reported ? check_of(&o)
-             : wrong    ? "a wrong result"
-                        : "the same bits");
-    }
-    printf("mutant.%s.%s.%d.%s: %d of %d reported\n", kernels[kernel].kernel, fly_type_name(kernels[kernel].type),
-           kernels[kernel].dim, kinds[k].name, places - alive, places);
-    const int least = kinds[k].must_die ? places - (k == COMMIT ? kernels[kernel].idle : 0) : k == BRANCH;
-    ck_assert_msg(places - alive >= least, "%s, %s: %d of %d are reported, not %d", kernels[kernel].kernel,
-                  kinds[k].name, places - alive, places, least);
+    open_subject(&s, kernel, k != BRANCH);
+    if (both) open_subject(&in_order, kernel, false);
+    const int places = run_mutants(&s, both ? &in_order : NULL, k, &noticed);
+    ck_assert_msg(noticed >= least_of(kernel, k, places), "%s, %s: %d of %d are noticed, not %d",
+                  kernels[kernel].kernel, kinds[k].name, noticed, places, least_of(kernel, k, places));
     close_subject(&s);
+    if (both) close_subject(&in_order);
   }
 }
 END_TEST

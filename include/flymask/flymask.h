@@ -380,8 +380,9 @@ FLY_API fly_status fly_map_combine(fly_combine how, const fly_map *left, const f
 /* The same tiles, and a mask that decides the pairs of partial ones. Where the map knows these pairs, the mask must
  * agree: the first pair that differs is an error. Where it does not (a map from arrays), the mask is believed.
  * Attention calls never ask about full and empty tiles: those of the map hold, so that arrays may also select among the
- * tiles that a mask sees. On GPUs such a selection needs tiles that are multiples of the kernel's, up to 256 rows: a call
- * says so where they are not. */
+ * tiles that a mask sees. On GPUs a kernel has tiles of its own, of up to 128 x 64, and asks the mask for all pairs of
+ * one that holds map tiles of several kinds: tiles of 128 (FlexAttention's) always hold, smaller ones where they are the
+ * mask's or fill such a tile. Otherwise the call is refused, and names the map's first tile that is neither. */
 FLY_API fly_status fly_map_bind(const fly_map *map, fly_bound *bound, fly_map **out, fly_error *error);
 
 /* The first len_q queries and len_kv keys of every (b, h): tiles that are cut are settled again, so that the result
@@ -473,7 +474,7 @@ FLY_API fly_tensor fly_tensor_dense(void *data, fly_type type, int64_t batch, in
  * which of two ways the call takes: where the longest entry has 512 keys or more and its queries, times the query heads
  * of a key/value head, are 16 or less, as when a model writes one token after the other, the keys are split into ranges
  * of 2048, each read once for all query heads, and the ranges' results merged by LSE (not with a score modifier or a
- * sink).
+ * sink; on GPUs, section 15).
  *
  * A sink is a logit z[h] for each query head that takes part in the softmax's denominator alone (as learned by
  * gpt-oss): out = sum_j exp(S_j) V_j / (exp(z) + sum_j exp(S_j)), LSE = log(exp(z) + sum_j exp(S_j)); a query that sees
@@ -776,6 +777,13 @@ FLY_API void fly_selection_get_bitmap(const fly_selection *selection, uint8_t *b
  * there, and tensors must live until then. A workspace that is not given is taken from the driver's pool in the order
  * of the stream: for backward calls that repeat, keep one. threads and parallel_for concern the block map alone. Row
  * maps and cu_seqlens are checked on the host, in each call row by row; those of a fly_sa once.
+ *
+ * Few queries over 512 keys or more: where the queries, times the query heads of a key/value head, are 16 or less (64,
+ * where the usual way would leave multiprocessors without work), the keys are split into as many parts as fill the
+ * device, of 256 keys at least, and the parts merged by LSE: the result also depends on the number of multiprocessors.
+ *
+ * fly_merge, fly_gated_... and fly_selection_... work on the device likewise, with `cuda` and `stream` of their calls:
+ * row maps and selections stay on the host (fly_moba_select reads q and k there), gates are given as logits.
  *
  * libcuda.so.1 is looked for when a fly_cuda is created, and not before: without it everything else works as ever. */
 
