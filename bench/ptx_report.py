@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """What limits the CUDA kernels, read off their machine code: no GPU is needed, and no figure here is a speed.
 
-usage: ptx_report.py FLYMASK [--ptxas PTXAS] [--target sm_80,...] [--json FILE]
+usage: ptx_report.py FLYMASK [--ptxas PTXAS] [--target sm_80,...] [--dtype bf16|f32] [--score NAME] [--json FILE]
 
 Each kernel is compiled by `flymask build --emit asm` and assembled by ptxas. The instructions of its main loop are counted by the
 unit that executes them, along the path of a full tile and that of a partial one, and set against the rates of NVIDIA's programming
 guide ("Arithmetic Instructions") and white papers: results per multiprocessor and clock. The bound is the share of the tensor units'
 peak that the busiest unit leaves, everything else overlapped. It is an upper limit from published rates, not a measurement. "mma"
 and not wgmma is what these kernels issue on sm_90: there the tensor units reach about 0.6 of their peak by it.
+
+f32 has no tensor units: of each kernel the loops of multiply-adds are counted, those that sum over the channels and those that
+sum over rows, and the bound is the share of the FMA units' peak that the busiest unit leaves in the worst of them.
 """
-import argparse, collections, json, os, re, struct, subprocess, sys, tempfile
+import argparse, collections, itertools, json, os, re, struct, subprocess, sys, tempfile
 
 # Cycles that one of the four sub-cores takes for a warp's instruction. tensor: m16n8k16, 2048 multiply-adds.
 RATES = {
@@ -73,6 +76,19 @@ def main_loop(code):
             if products and (best is None or (products, first - i) > best[0]):
                 best = ((products, first - i), first, i)
     return best and best[1:]
+
+
+def fma_loops(code):
+    """The innermost loops that multiply and add, without those of partial tiles, which select between sums."""
+    loops = []
+    for i, ins in enumerate(code):
+        if ins.goes is not None and 0 <= ins.goes <= ins.at:
+            first = ins.goes // 16
+            c = count(code, [(first, i + 1)])
+            inner = any(x.goes is not None and ins.goes <= x.goes <= x.at for x in code[first:i])
+            if not inner and c["FFMA"] >= 32 and c["FSEL"] < 16:
+                loops.append(c)
+    return loops
 
 
 def paths(code, first, last):
@@ -140,7 +156,8 @@ def blocks_on(target, registers, shared, threads):
 
 def build(args, work, mask, dim, target, backward):
     ptx, cubin = os.path.join(work, "k.ptx"), os.path.join(work, "k.cubin")
-    command = [args.flymask, "build", mask, "--head-dim", str(dim), "--dtype", "bf16", "--target", target, "--emit", "asm", "-o", ptx]
+    command = [args.flymask, "build", mask, "--head-dim", str(dim), "--dtype", args.dtype, "--target", target, "--emit", "asm", "-o", ptx]
+    command += ["--score", args.score] if args.score else []
     subprocess.run(command + ["--backward"] * backward, check=True)
     log = subprocess.run([args.ptxas, "-v", f"-arch={target}", ptx, "-o", cubin], check=True, capture_output=True, text=True).stderr
     used, name = {}, None
@@ -179,6 +196,39 @@ def report(args, work, mask, dim, target, backward):
         yield row
 
 
+def report_f32(args, work, mask, dim, target, backward):
+    cubin, used = build(args, work, mask, dim, target, backward)
+    for name, code in kernels(cubin, int(target[3:])):
+        loops = [] if name.endswith("_any") else fma_loops(code)
+        if not loops:
+            continue
+        row = dict(kernel=name, mask=mask, dim=dim, target=target, **used[name], loops=[dict(c) for c in loops])
+        bounds = []
+        for c in loops:
+            cycles = units(c, target)
+            bounds.append((c["FFMA"] * RATES[target]["fma"] / max(cycles.values()), max(cycles, key=cycles.get)))
+        row["bound"], row["limit"] = min(bounds)
+        row["blocks"] = blocks_on(target, row["registers"], row["shared"], row["threads"])
+        yield row
+
+
+def print_f32(args):
+    rows = []
+    print("| kernel, D, mask | target | registers, spills | shared, blocks | FFMA of all, each loop | limit, bound |")
+    print("|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as work:
+        for target, dim, mask, backward in itertools.product(
+            args.target.split(","), args.dims.split(","), args.masks.split(","), (False, True)
+        ):
+            for r in report_f32(args, work, mask, int(dim), target, backward):
+                rows.append(r)
+                loops = ", ".join(f"{c['FFMA']} of {c['all']}" for c in r["loops"])
+                print(
+                    f"| {r['kernel'][4:]}, {dim}, {mask} | {target} | {r['registers']}, {'+'.join(map(str, r['spills']))} "
+                    f"| {r['shared'] / 1024:g} KiB, {r['blocks']} | {loops} | {r['limit']}, {r['bound']:.2f} |", flush=True)  # fmt: skip
+    return rows
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("flymask")
@@ -186,8 +236,15 @@ def main():
     p.add_argument("--target", default="sm_80,sm_86,sm_90")
     p.add_argument("--masks", default="causal_window,stochastic")
     p.add_argument("--dims", default="64,128")
+    p.add_argument("--dtype", default="bf16")
+    p.add_argument("--score", help="a score modifier, inlined into the kernels")
     p.add_argument("--json")
     args = p.parse_args()
+    if args.dtype == "f32":
+        rows = print_f32(args)
+        if args.json:
+            json.dump(rows, open(args.json, "w"), indent=1)
+        return
     rows = []
     print("| kernel, D, mask | target | registers, spills | shared, blocks | HMMA of all | tensor / shared / issue / mufu / fma / alu | limit, bound | partial: instructions, bound |")
     print("|---|---|---|---|---|---|---|---|")

@@ -142,6 +142,7 @@ typedef struct flyi_cuda_plan {
   int part_count;
   bool set_tokens;        /* every part asks the mask by visible() of cuda_tile.h */
   bool differentiate;     /* the parts want a score modifier's slope */
+  bool all_registers;     /* ptxas may give a thread as many as one block on a multiprocessor leaves it */
   flyi_cuda_entry entries[8];
   int entry_count;
 } flyi_cuda_plan;

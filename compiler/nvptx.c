@@ -173,7 +173,7 @@ static void add_text(LLVMValueRef function, const char *name, const char *value)
 
 /* The argument is as long as this mask needs; so many threads a block, which LLVM 19 reads as an annotation, later ones
  * as an attribute. */
-static void describe_kernel(LLVMValueRef kernel, const flyi_cuda_entry *entry) {
+static void describe_kernel(LLVMValueRef kernel, const flyi_cuda_entry *entry, bool all_registers) {
   LLVMContextRef context = LLVMGetModuleContext(LLVMGetGlobalParent(kernel));
   unsigned byval = LLVMGetEnumAttributeKindForName("byval", 5);
   LLVMTypeRef type = LLVMArrayType2(LLVMInt64TypeInContext(context), (uint64_t)entry->argument_bytes / 8);
@@ -183,6 +183,9 @@ static void describe_kernel(LLVMValueRef kernel, const flyi_cuda_entry *entry) {
   LLVMAddAttributeAtIndex(kernel, 1, LLVMCreateTypeAttribute(context, byval, type));
   annotate(kernel, "maxntidx", entry->threads);
   add_text(kernel, "nvvm.maxntid", threads);
+  if (!all_registers) return;
+  annotate(kernel, "minctasm", 1);
+  add_text(kernel, "nvvm.minctasm", "1");
 }
 
 /* Kernels are the template's exported functions that receive a struct by value. */
@@ -209,7 +212,7 @@ static void prepare_functions(LLVMModuleRef module, const flyi_cuda_plan *plan) 
       LLVMRemoveStringAttributeAtIndex(f, LLVMAttributeFunctionIndex, texts[i], (unsigned)strlen(texts[i]));
     const flyi_cuda_entry *entry = entry_of(plan, f);
     if (entry) {
-      describe_kernel(f, entry);
+      describe_kernel(f, entry, plan->all_registers);
     } else if (is_kernel(f)) {
       LLVMDeleteFunction(f);
     } else {

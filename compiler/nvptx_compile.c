@@ -43,7 +43,7 @@ static bool make_key(const sources *s, const flyi_cuda_plan *plan, flyi_directio
                      flyi_hash *key) {
   unsigned llvm[3];
   flyi_bytes bytes = {0};
-  int numbers[] = {(int)direction, s->mask->kernel.type, plan->entry_count};
+  int numbers[] = {(int)direction, s->mask->kernel.type, plan->entry_count, plan->all_registers};
   LLVMGetVersion(&llvm[0], &llvm[1], &llvm[2]);
   bool good = add(&bytes, &flyi_build_id, sizeof flyi_build_id) && add(&bytes, llvm, sizeof llvm) &&
               add(&bytes, target, strlen(target)) && add(&bytes, numbers, sizeof numbers) &&

@@ -66,7 +66,8 @@ static flyi_cuda_entry plan_products(const fly_kernel_desc *desc, flyi_section b
  * memory there. */
 static flyi_cuda_entry plan_f32(const fly_kernel_desc *desc, flyi_section bitcode, bool keys, flyi_cuda_plan *plan) {
   int depth = multiple(desc->head_dim, 32), width = multiple(desc->value_dim, 32), most = larger(depth, width);
-  int rows = most <= 128 ? 4 : 2, columns = most <= 64 ? 4 : most <= 128 ? 2 : 1, stages = most <= 64 && !keys ? 2 : 1;
+  int rows = most <= 64 ? 4 : most <= 128 ? (keys ? 2 : 4) : keys ? 1 : 2; /* the sums of two gradients, or of one */
+  int columns = most <= 64 ? 4 : most <= 128 || keys ? 2 : 1, stages = most <= 64 && !keys ? 2 : 1;
   int outer = 16 * rows, inner = 8 * columns;
   flyi_cuda_part *part = &plan->parts[plan->part_count++];
   part->bitcode = bitcode;
@@ -111,6 +112,7 @@ void flyi_cuda_plan_backward(const fly_kernel_desc *desc, int shared_bytes, int 
   if (desc->type == FLY_F32) {
     keys = plan_f32(desc, BITCODE(flyi_bwd_keys_f32_cuda_bitcode), true, plan);
     queries = plan_f32(desc, BITCODE(flyi_bwd_queries_f32_cuda_bitcode), false, plan);
+    plan->all_registers = true; /* it spills some otherwise, for more blocks than shared memory lets in */
   } else {
     shape s = keys_shape(most, shared_bytes, modified);
     int stats = s.stages * s.inner * 8; /* -LSE and delta */

@@ -27,14 +27,16 @@ INL void take_tile(call_t call, const struct place *p, const struct scene *scene
     delta[c] = ((const GLOBAL float *)call->delta)[stats + 8 * c];
   }
   f32_products_k(s, at, stage);
-  f32_weigh(call, &pairs, s, slopes, start, now.kind, (now.tile + 1) * F32_INNER <= p->queries.length);
-  f32_put(at->weights[0], s);
+  const _Bool whole = (now.tile + 1) * F32_INNER <= p->queries.length;
+  const u32 seen = f32_weigh(call, &pairs, s, slopes, start, now.kind, whole);
+  const _Bool some_hidden = f32_some_hidden(seen);
+  f32_put(at->weights[0], s, seen);
   f32_products_v(d_p, at, stage);
   f32_differentiate(&pairs, d_p, s, slopes, delta);
-  f32_put(at->weights[1], d_p);
+  f32_put(at->weights[1], d_p, seen);
   warp_barrier();
-  f32_add(g->d_v, at->weights[0], f32_passing_v(at, stage), F32_PITCH_V, f32_width, now.kind);
-  f32_add(g->d_k, at->weights[1], f32_passing_k(at, stage), F32_PITCH_K, f32_depth, now.kind);
+  f32_add(g->d_v, at->weights[0], f32_passing_v(at, stage), F32_PITCH_V, f32_width, some_hidden);
+  f32_add(g->d_k, at->weights[1], f32_passing_k(at, stage), F32_PITCH_K, f32_depth, some_hidden);
 }
 
 /* The queries of one head. */

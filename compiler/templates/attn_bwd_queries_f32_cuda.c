@@ -19,12 +19,13 @@ INL void take_tile(call_t call, const struct place *p, const struct block *x, f3
   const struct f32_pairs pairs = {&p->scene, p->first + f32_ty(), now.tile * F32_INNER + f32_tx(), 0};
   scores_t s, slopes, d_p;
   f32_products_k(s, &x->at, stage);
-  f32_weigh(call, &pairs, s, slopes, x->start, now.kind, (now.tile + 1) * F32_INNER <= p->scene.keys.length);
+  const _Bool whole = (now.tile + 1) * F32_INNER <= p->scene.keys.length;
+  const u32 seen = f32_weigh(call, &pairs, s, slopes, x->start, now.kind, whole);
   f32_products_v(d_p, &x->at, stage);
   f32_differentiate(&pairs, d_p, s, slopes, x->delta);
-  f32_put(x->at.weights[0], d_p);
+  f32_put(x->at.weights[0], d_p, seen);
   warp_barrier();
-  f32_add(d_q, x->at.weights[0], f32_passing_k(&x->at, stage), F32_PITCH_K, f32_depth, now.kind);
+  f32_add(d_q, x->at.weights[0], f32_passing_k(&x->at, stage), F32_PITCH_K, f32_depth, f32_some_hidden(seen));
 }
 
 /* Q, dO, -LSE and delta. */

@@ -3,8 +3,9 @@
  * cores do not have. The formulas are those of bwd_cuda.h.
  *
  * A block of threads owns rows of one side (A: Q and dO, or K and V) and walks through tiles of the other (B). P and dS
- * pass through shared memory, within a warp, from who has them to who sums up. A weight of 0 adds nothing in partial
- * tiles, whatever the row holds. Sums are in the order of the walk; nothing is shared between blocks. */
+ * pass through shared memory, within a warp, from who has them to who sums up. What is not seen has a mark in their
+ * place, and is not touched, whatever its row holds. Sums are in the order of the walk; nothing is shared between
+ * blocks. */
 #ifndef FLYMASK_BWD_F32_CUDA_H
 #define FLYMASK_BWD_F32_CUDA_H
 
@@ -81,11 +82,11 @@ INL u32 f32_seen(const struct f32_pairs *l, i32 kind) {
   return bits;
 }
 
-/* Products become weights P, of what is seen; start: -LSE in base 2, of a row's or, by_key, a column's query. A query
- * whose LSE is -inf has no weights. `whole`: there is no pair behind the call's rows. */
-INL void f32_weigh(call_t call, const struct f32_pairs *l, scores_t s, scores_t slopes, const float *start, i32 kind,
+/* Products become weights P; a bit for each pair that is seen. start: -LSE in base 2, of a row's or, by_key, a column's
+ * query: one whose LSE is -inf contributes nothing. `whole`: there is no pair behind the call's rows. */
+INL u32 f32_weigh(call_t call, const struct f32_pairs *l, scores_t s, scores_t slopes, const float *start, i32 kind,
                    _Bool whole) {
-  u32 bits = 0xffffffff;
+  u32 bits = (u32)((1ull << f32_rows * f32_columns) - 1);
   if (modified) {
     UNROLL for (i32 r = 0; r < f32_rows; r++) UNROLL for (i32 c = 0; c < f32_columns; c++) s[r][c] *= call->scale;
     f32_modify(l, s, slopes);
@@ -93,31 +94,36 @@ INL void f32_weigh(call_t call, const struct f32_pairs *l, scores_t s, scores_t 
   if (kind == PARTIAL || !whole) bits = f32_seen(l, kind);
   UNROLL for (i32 r = 0; r < f32_rows; r++) UNROLL for (i32 c = 0; c < f32_columns; c++) {
     const float from = start[l->by_key ? c : r];
-    const float p = exp2_of(multiply_plus(s[r][c], units_of(call), from));
-    s[r][c] = bits >> (r * f32_columns + c) & 1 && from != -infinity() ? p : 0;
+    s[r][c] = exp2_of(multiply_plus(s[r][c], units_of(call), from));
+    if (from == -infinity()) bits &= ~(1u << (r * f32_columns + c));
   }
+  return bits;
 }
+/* Whether a thread of the warp has a pair that is not seen. */
+INL _Bool f32_some_hidden(u32 seen) { return ballot(seen != (u32)((1ull << f32_rows * f32_columns) - 1)) != 0; }
 
-/* dP becomes dS = P (dP - delta), times the modifier's slope. */
+/* dP becomes dS = P (dP - delta), times the modifier's slope, which may be anything where there is no weight. */
 INL void f32_differentiate(const struct f32_pairs *l, scores_t d_p, const scores_t p, const scores_t slopes,
                            const float *delta) {
   UNROLL for (i32 r = 0; r < f32_rows; r++) UNROLL for (i32 c = 0; c < f32_columns; c++) {
     float x = p[r][c] * (d_p[r][c] - delta[l->by_key ? c : r]);
-    if (modified) x *= slopes[r][c];
-    d_p[r][c] = p[r][c] == 0 ? 0 : x;
+    if (modified && p[r][c] != 0) x *= slopes[r][c];
+    d_p[r][c] = x;
   }
 }
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
 
-INL void f32_put(u32 weights, const scores_t s) {
+enum { F32_HIDDEN = 0x7fc0dead }; /* a NaN that no arithmetic gives */
+
+INL void f32_put(u32 weights, const scores_t s, u32 seen) {
   UNROLL for (i32 r = 0; r < f32_rows; r++) UNROLL for (i32 c = 0; c < f32_columns; c++)
       store_shared(weights + (u32)((f32_ty() + 16 * r) * F32_PITCH_P + (f32_tx() + 8 * c) * 4),
-                   __builtin_bit_cast(u32, s[r][c]));
+                   seen >> (r * f32_columns + c) & 1 ? __builtin_bit_cast(u32, s[r][c]) : F32_HIDDEN);
 }
 
-/* sums += W B, over the passing rows B. */
-INL void f32_add(f32_sums_t sums, u32 weights, u32 passing, i32 pitch, i32 width, i32 kind) {
+/* sums += W B, over the passing rows B; some_hidden: of the warp's pairs. */
+INL void f32_add_rows(f32_sums_t sums, u32 weights, u32 passing, i32 pitch, i32 width, i32 some_hidden) {
   ROLLED for (i32 n = 0; n < F32_INNER; n += 4) {
     float w[MAX_ROWS][4], x[4];
     UNROLL for (i32 r = 0; r < f32_rows; r++)
@@ -127,10 +133,16 @@ INL void f32_add(f32_sums_t sums, u32 weights, u32 passing, i32 pitch, i32 width
       UNROLL for (i32 r = 0; r < f32_rows; r++) UNROLL for (i32 i = 0; i < 4; i++) {
         float *sum = &sums[r][j * 4 + i];
         const float more = multiply_plus(w[r][e], x[i], *sum);
-        *sum = kind == FULL || w[r][e] != 0 ? more : *sum;
+        *sum = some_hidden && __builtin_bit_cast(u32, w[r][e]) == F32_HIDDEN ? *sum : more;
       }
     }
   }
+}
+INL void f32_add(f32_sums_t sums, u32 weights, u32 passing, i32 pitch, i32 width, _Bool some_hidden) {
+  if (some_hidden)
+    f32_add_rows(sums, weights, passing, pitch, width, 1);
+  else
+    f32_add_rows(sums, weights, passing, pitch, width, 0);
 }
 
 INL void f32_clear(f32_sums_t sums, i32 width) {
