@@ -12,7 +12,7 @@
 #include "cli.h"
 #include "npy_header.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "x86-64");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are read as they lie");
 
 static const char magic[6] = "\x93NUMPY";
 

@@ -8,10 +8,14 @@
 #define DECLARE_ISA(suffix)                                                                                            \
   float cli_peak_##suffix(int64_t rounds, float factor, float term);                                                   \
   double cli_peak_flops_##suffix(void);
+#if defined __aarch64__
+DECLARE_ISA(aarch64)
+#else
 DECLARE_ISA(x86_64)
 DECLARE_ISA(x86_64_v3)
 DECLARE_ISA(x86_64_v4)
 DECLARE_ISA(x86_64_v4_bf16)
+#endif
 
 typedef struct peak_isa {
   const char *target, *kind;
@@ -19,6 +23,14 @@ typedef struct peak_isa {
   double (*flops)(void);
 } peak_isa;
 
+#if defined __aarch64__
+static const peak_isa isas[] = {{"aarch64", "f32 fma, 128-bit", cli_peak_aarch64, cli_peak_flops_aarch64}};
+
+static const peak_isa *widest(fly_type type) {
+  (void)type;
+  return isas;
+}
+#else
 static const peak_isa dots = {"x86-64-v4-bf16", "bf16 dot, 512-bit", cli_peak_x86_64_v4_bf16,
                               cli_peak_flops_x86_64_v4_bf16};
 static const peak_isa isas[] = {
@@ -39,6 +51,7 @@ static const peak_isa *widest(fly_type type) {
     if (strcmp(isas[i].target, best) == 0) return &isas[i];
   return &isas[ISA_COUNT - 1];
 }
+#endif
 
 const char *peak_kind(fly_type type) { return widest(type)->kind; }
 

@@ -6,11 +6,13 @@
 #define PASTE(a, b) a##b
 #define NAME(a, b) PASTE(a, b)
 
-/* As many chains as registers allow: two multiply-add units with a latency of 4 or 5 need 10 of them. */
+/* As many chains as registers allow: two multiply-add units with a latency of 4 or 5 need 10 of them, four 16. */
 #if defined(__AVX512F__)
 enum { LANES = 16, CHAINS = 24 };
 #elif defined(__AVX2__)
 enum { LANES = 8, CHAINS = 12 };
+#elif defined(__aarch64__)
+enum { LANES = 4, CHAINS = 24 };
 #else
 enum { LANES = 4, CHAINS = 12 };
 #endif

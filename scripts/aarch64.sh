@@ -9,7 +9,7 @@
 set -eu
 . "$(dirname "$0")/setup.sh"
 
-build=$flymask_root/build
+build=${FLYMASK_BUILD:-$flymask_root/build}
 packages=$build/aarch64-packages
 
 # arm64 packages of this distribution, unpacked: nothing is installed, and dpkg's own lists stay as they are.

@@ -23,7 +23,12 @@ run_tests() { # run_tests DIRECTORY
   ctest --test-dir "$1" -L "^($labels)\$" --output-on-failure --no-tests=error -j "$(nproc)"
 }
 
-if [ "$labels" = quick ]; then flymask_setup; else flymask_setup xz-utils; fi # the suite for GPUs is packed
+if [ "$labels" = quick ]; then
+  flymask_setup
+else
+  flymask_setup xz-utils # the suite for GPUs is packed
+  "$flymask_root/scripts/aarch64.sh" setup || echo "The suites for AArch64 will be skipped" >&2
+fi
 run_tests "$flymask_root/build"
 if [ "${1:-}" = --all ]; then
   if apt-cache show llvm-22-dev >/dev/null 2>&1; then

@@ -125,7 +125,8 @@ typedef struct fly_compile_options {
   size_t size;
   const char *clang;     /* the compiler to run; default: $FLYMASK_CLANG, then clang-<LLVM major>, then clang */
   const char *cache;     /* directory of the cache; default: $XDG_CACHE_HOME/flymask or ~/.cache/flymask; "": no cache */
-  const char *target;    /* "x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16"; default: the best of this machine */
+  const char *target;    /* "x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "aarch64"; default: the best of this
+                            machine. What is made for another architecture serves fly_kernel_image alone */
   const fly_arg *bake;   /* parameters made constants of the code: faster, but another value compiles again */
   int bake_count;
   double clang_seconds;  /* time limit for clang; default 10, at most a day */
@@ -564,7 +565,9 @@ FLY_API fly_status fly_kernel_emit(const fly_kernel *kernel, fly_pass pass, fly_
 /* The targets this machine runs, best first, NULL-terminated: "x86-64-v4-bf16" (x86-64-v4 with AVX512-BF16: bf16 tensors are
  * multiplied as they are, and P rounded to bf16: beside f32's errors, an output is off by at most 2^-8 sum P |V|, dV by
  * 2^-8 sum P |dO|, dQ and dK by 2^-8 sum |dS| |K| and |Q|; subnormal numbers are zeros), "x86-64-v4", "x86-64-v3",
- * "x86-64". */
+ * "x86-64"; on AArch64 "aarch64" (NEON; f16 and bf16 are widened to f32). A mask is compiled for any of all these, also of
+ * the architecture that is not this machine's: it cannot be bound here (FLY_ERROR_UNSUPPORTED), but a kernel made of it
+ * has an image, which fly_kernel_load takes on such a machine. */
 FLY_API const char *const *fly_cpu_targets(void);
 
 /* ---- 11. Merging partial attentions --------------------------------------------------------------------------------- */
