@@ -356,7 +356,7 @@ typedef struct tile {
   int64_t v_stride;         /* from PAIR values to the next ones */
   bool special;             /* V holds an infinity or a NaN */
   const flyi_pack_cpu *raw; /* null, or the next block is still to be packed */
-  int64_t block;
+  rows_of_block next;
   const flyi_forward_cpu *opening; /* the call, in its first block */
 } tile;
 
@@ -380,9 +380,8 @@ INLINE void fetch_rows(const flyi_pack_cpu *p, const rows_of_block *b, int from,
 INLINE void fetch_next(const tile *t, const shape *s, int r0, bool streams) {
   int step = r0 / ROWS;
   if (t->raw) {
-    rows_of_block b = rows_of(t->raw, t->block + 1);
-    fetch_rows(t->raw, &b, step * s->fetch_rows, (step + 1) * s->fetch_rows);
-    for (int i = 0; i < s->fetch_k; i += 16) __builtin_prefetch(b.packed_k + step * s->fetch_k + i, 1, 2);
+    fetch_rows(t->raw, &t->next, step * s->fetch_rows, (step + 1) * s->fetch_rows);
+    for (int i = 0; i < s->fetch_k; i += 16) __builtin_prefetch(t->next.packed_k + step * s->fetch_k + i, 1, 2);
   } else if (streams) {
     fetch_bytes(t->k + BLOCK * s->depth + step * s->fetch_k, s->fetch_k * (int)sizeof(word));
     fetch_bytes(t->v + BLOCK / PAIR * t->v_stride + step * s->fetch_v, s->fetch_v * (int)sizeof(word));
@@ -550,8 +549,8 @@ INLINE void run_block(const flyi_forward_cpu *c, work *w, const shape *s, int64_
             .v_stride = PAIR * c->v_stride,
             .special = state == FLYI_SPECIAL,
             .raw = raw ? p : NULL,
-            .block = block,
             .opening = opening ? c : NULL};
+  if (raw) t.next = rows_of(p, block + 1);
   if (full && keys >= BLOCK && !s->scored) {
     full_block(w, *s, t, 0, c->count);
     return;
