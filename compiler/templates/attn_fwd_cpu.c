@@ -381,7 +381,9 @@ INLINE void fetch_next(const tile *t, const shape *s, int r0, bool streams) {
   int step = r0 / ROWS;
   if (t->raw) {
     fetch_rows(t->raw, &t->next, step * s->fetch_rows, (step + 1) * s->fetch_rows);
-    for (int i = 0; i < s->fetch_k; i += 16) __builtin_prefetch(t->next.packed_k + step * s->fetch_k + i, 1, 2);
+    fetch_row((const char *)(t->next.packed_k + step * s->fetch_k), s->fetch_k * (int)sizeof(word), true);
+    if (t->next.packed_v)
+      fetch_row((const char *)(t->next.packed_v + step * s->fetch_v), s->fetch_v * (int)sizeof(word), true);
   } else if (streams) {
     fetch_bytes(t->k + BLOCK * s->depth + step * s->fetch_k, s->fetch_k * (int)sizeof(word));
     fetch_bytes(t->v + BLOCK / PAIR * t->v_stride + step * s->fetch_v, s->fetch_v * (int)sizeof(word));
