@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Prints the README's tables of figures on this machine: kernels against the peak measured in the same run, decoding,
 # compilation, score modifiers; of maps what the command measures (the README's table is that of bench_maps).
-# Usage: bench/figures.sh [kernels|decode|maps|compile|scores|linear]...   (default: all but linear; about 6 minutes on one core)
+# Usage: bench/figures.sh [kernels|decode|threads|maps|compile|scores|linear]...
+# (default: all but threads and linear; about 6 minutes on one core). threads wants two free cores.
 # linear takes 2 minutes and 4 GiB, and leaves its chart in docs/linear.png.
 set -eu
 cd "$(dirname "$0")/.."
@@ -81,6 +82,19 @@ decode() {
   done
 }
 
+threads() { # two threads beside one, on two free cores: the floor is 1.9
+  echo '| causal, 8,192 tokens, 4 heads, D = 64 | 1 thread, ms | 2 threads, ms | ratio |'
+  echo '|---------------------------------------|-------------:|--------------:|------:|'
+  local one two what
+  local -a call=(causal --lengths 8192 --heads 4,4 --head-dim 64 --dtype f32 --backward --json)
+  one=$("$flymask" bench "${call[@]}" --threads 1)
+  two=$("$flymask" bench "${call[@]}" --threads 2)
+  for what in forward backward; do
+    printf '| %-37s | %12.2f | %13.2f | %5.2f |\n' "$what" "$(field ${what}_ms <<<"$one")" "$(field ${what}_ms <<<"$two")" \
+      "$(ratio "$(field ${what}_ms <<<"$one")" "$(field ${what}_ms <<<"$two")")"
+  done
+}
+
 map() { # map LABEL LENGTH MASK...
   local label=$1 n=$2 json
   shift 2
@@ -127,7 +141,7 @@ linear() { # one head, budget 256: SA and a sliding window by length
 [ $# -gt 0 ] || set -- kernels decode maps compile scores
 for table in "$@"; do
   case $table in
-  kernels | decode | maps | compile | scores | linear) "$table" && echo ;;
-  *) sed -n '2,5s/^# \?//p' "$0" >&2 && exit 2 ;;
+  kernels | decode | threads | maps | compile | scores | linear) "$table" && echo ;;
+  *) sed -n '2,6s/^# \?//p' "$0" >&2 && exit 2 ;;
   esac
 done

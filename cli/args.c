@@ -239,6 +239,9 @@ static bool parse_other(int key, char *text, struct argp_state *state, arguments
   case KEY_BANDWIDTH:
     a->bandwidth = true;
     return true;
+  case KEY_SWEEP:
+    a->sweep = true;
+    return true;
   case KEY_BACKWARD:
     a->backward = true;
     return true;

@@ -22,6 +22,7 @@ static const struct argp_option options[] = {
     OPTION_RUN_TARGET,
     {"backward", KEY_BACKWARD, NULL, 0, "Measure the gradients too", 0},
     {"bandwidth", KEY_BANDWIDTH, NULL, 0, "Measure what reading the keys and values once takes, too", 0},
+    {"sweep", KEY_SWEEP, NULL, 0, "Measure other sizes of tiles and ranges than those chosen, too", 0},
     OPTION_JSON,
     {0}};
 
@@ -35,7 +36,9 @@ static const char doc[] =
     "with a map at hand, and backward likewise. A visible pair counts 2 (D + DV) flops forward and 6 D + 4 DV "
     "backward. The peak is that of independent multiply-add chains in registers at the widest vectors, on as many "
     "threads; for bf16, of its dot products where the machine has them. With few queries a call waits for memory: "
-    "--bandwidth counts the bytes of K and V, each once, and sets their rate against a loop that only reads them.\n"
+    "--bandwidth counts the bytes of K and V, each once, and sets their rate against a loop that only reads them. --sweep "
+    "runs the forward call in other sizes, in turn with those that the library chooses; each ratio is the choice's time "
+    "over the alternative's: above 1, the choice was not the best.\n"
     "\n"
     "On a GPU a measurement is as many calls as take 10 ms, from the first launch to the end of the last; compiling "
     "gives "
@@ -53,6 +56,7 @@ typedef struct figures {
   timing cold, cached, map, forward, backward, peak, read; /* peak: GFLOP/s in the place of ms; read: GB/s */
   int64_t pairs, bytes;                                    /* bytes: of K and V */
   int threads;
+  sweep *sizes;
 } figures;
 
 /* ---- compiling --------------------------------------------------------------------------------------------------- */
@@ -240,6 +244,7 @@ static fly_status measure_call(const arguments *args, bound_mask *mask, const fl
     status = device_call(&out->gpu, &call, &placed, error);
     if (status == FLY_OK)
       status = measure_kernel(fly_attention_forward, "forward", &placed, &out->forward, args->bandwidth, out, error);
+    if (status == FLY_OK && args->sweep) status = sweep_run(&placed, mask, &out->sizes, error);
     if (status == FLY_OK && args->backward)
       status = measure_kernel(fly_attention_backward, "backward", &placed, &out->backward, false, out, error);
   }
@@ -295,6 +300,7 @@ static fly_status print_json(const arguments *args, const figures *f, fly_error 
     all = join_figures(all, json_pack("{sI sf sf sf}", "bytes", (json_int_t)f->bytes, "gbs", gbs, "read_gbs", read,
                                       "read_ratio", read > 0 ? gbs / read : 0));
   }
+  if (f->sizes) all = join_figures(all, json_pack("{so}", "sweep", sweep_json(f->sizes)));
   return all ? report_json(all, error) : fail_memory(error);
 }
 
@@ -318,6 +324,7 @@ static void print_text(const arguments *args, const figures *f) {
               f->threads == 1 ? "" : "s");
   report_line("share of the peak", "%.2f", peak > 0 ? rate / peak : 0);
   if (args->backward) report_line("share, backward", "%.2f", peak > 0 ? backward / peak : 0);
+  if (f->sizes) sweep_print(f->sizes);
   if (!args->bandwidth) return;
   report_line("a loop that reads", "%.1f GB/s", read);
   report_line("share of that", "%.2f", read > 0 ? gbs / read : 0);
@@ -329,6 +336,7 @@ int command_bench(int argc, char **argv) {
   if (args.len_q < 0) usage_error(argv[0], "--lengths NQ,NKV is missing");
   if (!args.head_dim) usage_error(argv[0], "--head-dim D[,DV] is missing");
   if (!args.type) usage_error(argv[0], "--dtype f32|f16|bf16 is missing");
+  if (args.sweep && device_target(args.target)) usage_error(argv[0], "--sweep is for calls on the CPU, not for --target");
   bound_mask mask = {0};
   call_geometry call = {0};
   fly_error error;
@@ -349,7 +357,7 @@ int command_bench(int argc, char **argv) {
   if (status != FLY_OK) print_error(&error);
   bound_mask_free(&mask);
   geometry_free(&call);
-  if (f) device_close(&f->gpu);
+  if (f) device_close(&f->gpu), sweep_free(f->sizes);
   free(f);
   arguments_free(&args);
   return status == FLY_OK ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -54,7 +54,7 @@ typedef struct arguments {
   double seconds; /* that `check` may take; 0: not given */
   int threads; /* 0: OpenMP's */
   const char *target, *emit, *sample;
-  bool json, backward, decode, bandwidth, text;
+  bool json, backward, decode, bandwidth, sweep, text;
 } arguments;
 
 /* The options' keys. A command lists the options that it takes; parse_argument understands them all. */
@@ -91,6 +91,7 @@ enum {
   KEY_TEXT,
   KEY_SCORE,
   KEY_BANDWIDTH,
+  KEY_SWEEP,
   KEY_SINK,
   KEY_D_SINK,
   KEY_SECONDS,
@@ -317,6 +318,15 @@ const char *grouped(int64_t value);
 const char *peak_kind(fly_type type);
 /* One measurement of about `ms` milliseconds on `threads` threads, in GFLOP/s. */
 double peak_measure(fly_type type, int threads, double ms);
+
+/* ---- a call in other sizes (sweep.c) ----------------------------------------------------------------------------------- */
+
+typedef struct sweep sweep;
+/* Measures the alternatives to the sizes of a forward call on the CPU; *out is the caller's, also on failure. */
+fly_status sweep_run(const fly_attention *call, bound_mask *mask, sweep **out, fly_error *error);
+void sweep_free(sweep *s);
+json_t *sweep_json(const sweep *s); /* an array; NULL: no memory */
+void sweep_print(const sweep *s);
 
 /* ---- the memory's (bandwidth.c) ------------------------------------------------------------------------------------- */
 

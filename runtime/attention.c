@@ -1,6 +1,6 @@
 /* attention.c: the forward call. Checks it, builds its map where none is given, then runs phases of three parallel
- * steps: which keys are needed and in which order to work; packing them; the attention of up to 128 queries at a
- * time. Steps share nothing but the workspace, and an item's result does not depend on who computes it. A call of few
+ * steps: in which order to work; packing keys, where workers would otherwise wait for each other; the attention of up to
+ * 128 queries at a time, which packs what is not packed yet. Steps share nothing but the workspace, and an item's result does not depend on who computes it. A call of few
  * queries and many keys goes another way (split.c). */
 
 #include "cuda.h"
@@ -202,6 +202,7 @@ fly_status flyi_attention_forward(const fly_attention *attention, const flyi_aft
   fly_status status = flyi_call_check(attention, &call, error);
   if (status) return status;
   if (call.c.kernel->cuda_target[0]) return flyi_cuda_forward(&call, error);
+  if ((status = flyi_sizes_check(&call.c, &call.sizes, error))) return status;
   make_plan(&p, &call, after);
   if ((status = flyi_workspace_check(&call.c, p.bytes, error))) return status;
   if (!call.c.geometry.batch || !call.c.geometry.heads || !call.domain.max_q) return FLY_OK;
@@ -233,7 +234,30 @@ fly_status fly_attention_workspace(const fly_attention *attention, size_t *bytes
   fly_status status = flyi_call_check(attention, &call, error);
   if (status) return status;
   if (call.c.kernel->cuda_target[0]) return flyi_cuda_workspace(&call, false, bytes, error);
+  if ((status = flyi_sizes_check(&call.c, &call.sizes, error))) return status;
   make_plan(&p, &call, NULL);
   *bytes = (size_t)p.bytes;
   return FLY_OK;
+}
+
+static fly_status find_sizes(const fly_attention *attention, fly_cpu_sizes *out, fly_error *error) {
+  flyi_call call;
+  flyi_schedule s;
+  fly_status status = flyi_call_check(attention, &call, error);
+  if (status) return status;
+  if (call.c.kernel->cuda_target[0])
+    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "the kernel is a GPU's: sizes are those of calls on a CPU");
+  if ((status = flyi_sizes_check(&call.c, &call.sizes, error))) return status;
+  flyi_schedule_plan(&s, &call);
+  if (call.c.map) flyi_schedule_use_map(&s, call.c.map);
+  *out = s.sizes;
+  return FLY_OK;
+}
+
+fly_status fly_attention_sizes(const fly_attention *attention, fly_cpu_sizes *out, fly_error *error) {
+  if (!out) return flyi_fail(error, FLY_ERROR_ARGUMENT, "out is NULL");
+  fly_cpu_sizes found = {0}; /* *out may be the call's own */
+  fly_status status = find_sizes(attention, &found, error);
+  *out = found;
+  return status;
 }

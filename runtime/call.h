@@ -19,6 +19,7 @@ typedef struct flyi_call {
   flyi_domain domain;
   const flyi_known_rows *known; /* the call's geometry is the one of these; or NULL */
   int64_t kv_heads;
+  fly_cpu_sizes sizes; /* those that the caller chose, else 0: flyi_sizes_check */
   flyi_mask_args *score_args; /* what the modifier reads: flyi_call_score */
 } flyi_call;
 
@@ -80,6 +81,13 @@ fly_status flyi_workspace_check(const fly_attention *call, int64_t need, fly_err
 void *flyi_workspace_take(size_t bytes) FLYI_MUST_CHECK;
 void flyi_workspace_give(void *workspace);
 
+/* ---- the sizes it works in (sizes.c) ------------------------------------------------------------------------------ */
+
+/* Copies the call's own sizes, or zeros, and refuses what cannot be. */
+fly_status flyi_sizes_check(const fly_attention *call, fly_cpu_sizes *out, fly_error *error);
+/* The model: fills in what is 0. items: of 128 queries; workers: who share them. */
+void flyi_sizes_complete(fly_cpu_sizes *sizes, int64_t tile_q, int64_t items, int workers);
+
 /* ---- its schedule (schedule.c) ----------------------------------------------------------------------------------- */
 
 /* Work is done in phases of several groups. A group is what shares packed keys and values: a (batch, key/value head)
@@ -108,6 +116,7 @@ typedef struct flyi_schedule {
   int64_t groups, group_heads, phase_groups;
   int64_t query_blocks, key_blocks; /* of 64, of the longest entry */
   int64_t item_queries;             /* of one work item, all of one map tile */
+  fly_cpu_sizes sizes;
   int64_t k_floats, v_floats;       /* of a packed block; v_floats 0: V is used where it is */
   int64_t scratch_bytes, bytes;
   int64_t first; /* group of the current phase */
@@ -144,6 +153,7 @@ typedef struct flyi_split {
   flyi_threads threads;
   int workers;
   int64_t groups, group_heads;
+  int64_t range_keys;
   int64_t ranges, rows, width; /* of keys and queries of the longest entry; value_dim padded to the lanes */
   int64_t scratch_bytes, bytes;
   /* The workspace: */

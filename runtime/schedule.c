@@ -5,12 +5,15 @@
  *
  *     groups a phase * (4 n (D + DV) + n / 8 + m / 8 * heads a group)  +  workers * (512 (D + DV) + 19 KiB)   bytes
  *
- * A phase has as many groups as fit in 2 MiB a worker, what a core's own cache roughly keeps, and at least one. */
+ * A phase has as many groups as fit in the phase_bytes of its workers (sizes.c), and at least one. */
 #include <string.h>
 
 #include "call.h"
 
-enum { WORKER_BYTES = 2 << 20, COST_CLASSES = 64 };
+enum {
+  COST_CLASSES = 64,
+  AHEAD_PART = 4 /* where an item sees this part of all keys, workers would wait for each other's packing */
+};
 
 static int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
@@ -39,6 +42,11 @@ void flyi_schedule_place(flyi_schedule *s, void *workspace) {
   s->scratch = base + scratch;
 }
 
+/* Items of 128 queries that there would be. */
+static int64_t large_items(const flyi_schedule *s) {
+  return s->groups * s->group_heads * ((s->query_blocks + 1) / 2);
+}
+
 void flyi_schedule_plan(flyi_schedule *s, const flyi_call *call) {
   const fly_attention *c = &call->c;
   const fly_kernel_desc *d = &c->kernel->desc;
@@ -57,20 +65,21 @@ void flyi_schedule_plan(flyi_schedule *s, const flyi_call *call) {
                     ? 0
                     : round_up(d->value_dim, s->code->lanes) * (FLYI_BLOCK / pair);
   s->scratch_bytes = round_up(s->code->scratch_size(d->head_dim, d->value_dim), 64);
-  int64_t group_bytes = s->key_blocks * (s->k_floats + s->v_floats) * 4, budget = (int64_t)s->workers * WORKER_BYTES;
+  s->sizes = call->sizes;
+  flyi_sizes_complete(&s->sizes, FLYI_ITEM_QUERIES, large_items(s), s->workers);
+  int64_t group_bytes = s->key_blocks * (s->k_floats + s->v_floats) * 4, budget;
+  if (__builtin_mul_overflow(s->sizes.phase_bytes, s->workers, &budget)) budget = INT64_MAX;
   s->phase_groups = group_bytes ? budget / group_bytes : s->groups;
   if (s->phase_groups > s->groups) s->phase_groups = s->groups;
   if (s->phase_groups < 1) s->phase_groups = 1;
   flyi_schedule_place(s, NULL);
 }
 
-/* Items of 128 queries read keys from memory half as often as those of 64, as long as there are enough of them to
- * share. */
 void flyi_schedule_use_map(flyi_schedule *s, const fly_map *map) {
-  int64_t large = s->groups * s->group_heads * ((s->query_blocks + 1) / 2);
   s->map = map;
-  s->item_queries = map->info.tile_q % FLYI_ITEM_QUERIES == 0 && large >= 4 * s->workers ? FLYI_ITEM_QUERIES
-                                                                                         : FLYI_BLOCK;
+  s->sizes = s->call->sizes;
+  flyi_sizes_complete(&s->sizes, map->info.tile_q, large_items(s), s->workers);
+  s->item_queries = s->sizes.item_queries;
 }
 
 /* ---- groups ---------------------------------------------------------------------------------------------------- */
@@ -96,8 +105,8 @@ static int class_of(int64_t cost, int64_t most) {
 }
 
 /* Counting sort by falling cost, stable: the heads of a group, and neighbours of equal cost, follow each other and find
- * the keys that they share in the cache. */
-static void order_items(const flyi_schedule *s, flyi_group group, int64_t each, flyi_item *items) {
+ * the keys that they share in the cache. Returns the highest cost. */
+static int64_t order_items(const flyi_schedule *s, flyi_group group, int64_t each, flyi_item *items) {
   int64_t most = 0, start[COST_CLASSES + 1] = {0};
   for (int64_t h = 0; h < s->group_heads; h++)
     for (int64_t i = 0; i < each; i++) {
@@ -110,6 +119,7 @@ static void order_items(const flyi_schedule *s, flyi_group group, int64_t each, 
   for (int64_t i = 0; i < each; i++)
     for (int64_t h = 0; h < s->group_heads; h++)
       items[start[class_of(cost_of(s, group.b, group.h + h, i), most)]++] = (flyi_item){(int32_t)h, (int32_t)i};
+  return most;
 }
 
 static void mark_needed(const flyi_schedule *s, flyi_group group, int64_t queries, int64_t key_blocks,
@@ -134,9 +144,9 @@ void flyi_schedule_group(flyi_schedule *s, int64_t g) {
   flyi_group group = flyi_schedule_of(s, s->first + g);
   int64_t queries = flyi_len_q(geometry, group.b), each = (queries + s->item_queries - 1) / s->item_queries;
   int64_t key_blocks = flyi_blocks(flyi_len_kv(geometry, group.b));
+  int64_t most = order_items(s, group, each, s->items + g * s->group_heads * s->query_blocks);
   memset(s->state + g * s->key_blocks, FLYI_UNPACKED, (size_t)key_blocks);
-  s->ahead[g] = s->workers > 1;
+  s->ahead[g] = s->workers > 1 && AHEAD_PART * most * s->map->info.tile_kv >= key_blocks * FLYI_BLOCK;
   if (s->ahead[g]) mark_needed(s, group, queries, key_blocks, s->needed + g * (s->key_blocks + 1));
-  order_items(s, group, each, s->items + g * s->group_heads * s->query_blocks);
   s->item_start[g] = each * s->group_heads;
 }

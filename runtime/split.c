@@ -1,5 +1,5 @@
 /* split.c: the forward call of few queries and many keys, as when a model writes one token after the other. Input: a
- * checked call and its map. Two parallel steps: ranges of FLYI_SPLIT_KEYS keys, each read once for all query heads of
+ * checked call and its map. Two parallel steps: ranges of split_keys keys (sizes.c), each read once for all query heads of
  * its group; and the ranges' partial attentions joined, row by row, in ascending order. The ranges depend on the number
  * of keys alone, so that results are the same for any number of threads.
  *
@@ -37,7 +37,10 @@ void flyi_split_plan(flyi_split *s, const flyi_call *call) {
   s->threads = (flyi_threads){c->threads, c->parallel_for, c->parallel_user};
   s->group_heads = flyi_group_heads(call);
   s->groups = c->geometry.batch * (c->geometry.heads / s->group_heads);
-  s->ranges = (call->domain.max_kv + FLYI_SPLIT_KEYS - 1) / FLYI_SPLIT_KEYS;
+  fly_cpu_sizes sizes = call->sizes;
+  flyi_sizes_complete(&sizes, FLYI_BLOCK, 0, 1);
+  s->range_keys = sizes.split_keys;
+  s->ranges = (call->domain.max_kv + s->range_keys - 1) / s->range_keys;
   s->rows = s->group_heads * call->domain.max_q;
   s->width = (d->value_dim + s->code->lanes - 1) / s->code->lanes * s->code->lanes;
   s->workers = flyi_worker_count(&s->threads,
@@ -84,7 +87,7 @@ static void attend(void *context, int64_t item, int worker) {
   const fly_attention *c = &s->call->c;
   int64_t g = item / s->ranges, range = item % s->ranges;
   flyi_group group = flyi_group_of(s->call, s->group_heads, g);
-  int64_t len_kv = flyi_len_kv(&c->geometry, group.b), first = range * FLYI_SPLIT_KEYS;
+  int64_t len_kv = flyi_len_kv(&c->geometry, group.b), first = range * s->range_keys;
   flyi_split_cpu p = {
       .heads = (int32_t)s->group_heads,
       .queries = (int32_t)flyi_len_q(&c->geometry, group.b),
@@ -96,7 +99,7 @@ static void attend(void *context, int64_t item, int worker) {
       .h = (int32_t)group.h,
       .q0 = (int32_t)c->geometry.q_offset,
       .first = first,
-      .last = flyi_min64(first + FLYI_SPLIT_KEYS, len_kv),
+      .last = flyi_min64(first + s->range_keys, len_kv),
       .len_kv = len_kv,
       .run_blocks = (int32_t)(s->map->info.tile_kv / FLYI_BLOCK),
       .one_mask = s->map->info.heads == 1,
@@ -125,7 +128,7 @@ static void join_head(const flyi_split *s, flyi_group group, int64_t g, int64_t 
         .state = s->state + at * 2,
         .out_step = s->rows * s->width,
         .state_step = s->rows * 2,
-        .count = (keys + FLYI_SPLIT_KEYS - 1) / FLYI_SPLIT_KEYS,
+        .count = (keys + s->range_keys - 1) / s->range_keys,
         .to = flyi_plane_row(&c->out, group.b, h, to),
         .lse = c->lse.data ? (float *)flyi_plane_row(&c->lse, group.b, h, to) : NULL,
         .type = c->out.type,

@@ -378,6 +378,24 @@ START_TEST(bench_json_has_its_keys_and_they_agree) {
 }
 END_TEST
 
+START_TEST(bench_sweep_has_the_choice_and_others) { /* _i: of tiles, of ranges of keys */
+  static const char *const keys[] = {"tile", "item_queries", "split_keys", "phase_bytes", "ms", "ratio", "chosen"};
+  json_t *bench = run_json(_i ? "bench full --lengths 1,3000 --heads 2,1 --head-dim 16 --dtype f32 --threads 1 --sweep"
+                              : "bench causal --lengths 300 --heads 2,2 --head-dim 16 --dtype f32 --threads 1 --sweep");
+  json_t *sweep = json_object_get(bench, "sweep"), *one;
+  size_t i;
+  json_array_foreach(sweep, i, one) {
+    check_keys(one, keys, sizeof keys / sizeof *keys);
+    ck_assert_int_eq(json_is_true(json_object_get(one, "chosen")), i == 0);
+    ck_assert(number(one, "ms") > 0 && number(one, "ratio") > 0);
+  }
+  ck_assert_double_eq_tol(number(json_array_get(sweep, 0), "ratio"), 1, 1e-12);
+  /* 64, 128, 256 in tiles and items, and two other phases; 512, 1024, 2048, 4096 keys */
+  ck_assert_uint_eq(json_array_size(sweep), _i ? 4 : 7);
+  json_decref(bench);
+}
+END_TEST
+
 START_TEST(buffers_and_rows_reach_the_map) {
   int64_t doc[96], rows[96];
   for (int i = 0; i < 96; i++) {
@@ -538,6 +556,7 @@ static Suite *make_suite(void) {
   tcase_add_test(c, map_json_has_its_keys_and_counts);
   tcase_add_test(c, a_map_whose_lists_do_not_fit_is_reported_without_them);
   tcase_add_test(c, bench_json_has_its_keys_and_they_agree);
+  tcase_add_loop_test(c, bench_sweep_has_the_choice_and_others, 0, 2);
   tcase_add_test(c, buffers_and_rows_reach_the_map);
   tcase_add_test(c, text_reports_name_every_figure);
   tcase_add_test(c, a_small_picture_shows_tiles_and_pairs_in_their_shares);

@@ -89,6 +89,7 @@ START_TEST(calls) {
   REFUSED(fly_attention_backward(NULL, &error));
   REFUSED(fly_attention_workspace(NULL, &size, &error));
   REFUSED(fly_attention_backward_workspace(NULL, &size, &error));
+  REFUSED(fly_attention_sizes(NULL, &(fly_cpu_sizes){0}, &error));
   REFUSED(fly_attention_workspace(&(fly_attention){FLY_INIT(fly_attention)}, NULL, &error));
   REFUSED(fly_attention_forward(&(fly_attention){FLY_INIT(fly_attention)}, &error));
 }

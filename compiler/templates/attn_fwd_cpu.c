@@ -35,21 +35,21 @@ enum {
 };
 
 typedef struct work {
-  vf sum[QUERIES];        /* of a row's probabilities, by lane */
-  float neg_max[QUERIES]; /* minus the row's maximum; 0 until it is known */
+  vf sum[QUERIES];                                          /* of a row's probabilities, by lane */
+  float neg_max[QUERIES];                                   /* minus the row's maximum; 0 until it is known */
   float scores[BATCH * BLOCK] __attribute__((aligned(64))); /* less the maximum; for a modifier, natural ones */
   word p[BATCH * BLOCK / PAIR] __attribute__((aligned(64)));
-  uint64_t bits[BLOCK]; /* of the block of pairs in work */
+  uint64_t bits[BLOCK];                  /* of the block of pairs in work */
   uint8_t begun[QUERIES / ROWS];         /* a bit for each row whose maximum is known */
   word q[] __attribute__((aligned(64))); /* [QUERIES / ROWS][depth][ROWS], scaled; then o [QUERIES][width] */
 } work;
 
 /* What stays the same for a call, in registers. */
 typedef struct shape {
-  int depth, width;     /* words of dim padded to DEPTH, value_dim padded to W */
+  int depth, width;                 /* words of dim padded to DEPTH, value_dim padded to W */
   int fetch_k, fetch_v, fetch_rows; /* words of the next block that each ROWS queries fetch; rows */
-  float scale;          /* what a sum of products is still to be multiplied by */
-  bool scored;          /* scores come from a modifier */
+  float scale;                      /* what a sum of products is still to be multiplied by */
+  bool scored;                      /* scores come from a modifier */
   float *o;
 } shape;
 
@@ -152,7 +152,12 @@ RARE uint8_t wait_for_block(const flyi_pack_cpu *p, int64_t block) {
     state = pack_block(p, block) ? FLYI_SPECIAL : FLYI_PACKED;
     __atomic_store_n(p->state + block, state, __ATOMIC_RELEASE);
   }
-  while (state == FLYI_PACKING) state = __atomic_load_n(p->state + block, __ATOMIC_ACQUIRE);
+  while (state == FLYI_PACKING) { /* for a microsecond or so */
+#if defined __x86_64__
+    _mm_pause();
+#endif
+    state = __atomic_load_n(p->state + block, __ATOMIC_ACQUIRE);
+  }
   return state;
 }
 
@@ -328,8 +333,8 @@ INLINE void score(work *w, const shape *s, int r0, const word *k, source how, in
 /* O += P V for ROWS queries and the keys [first, last). */
 INLINE void add_values(work *w, const shape *s, int r0, const word *v, int64_t v_stride, int first, int last) {
   first /= PAIR, last = words_of(last); /* a masked neighbour has P = 0 */
-  add_product(s->o + r0 * s->width, s->width, s->width, p_of(w, r0) + first, 1, BLOCK / PAIR, v + first * v_stride, v_stride,
-              last - first);
+  add_product(s->o + r0 * s->width, s->width, s->width, p_of(w, r0) + first, 1, BLOCK / PAIR, v + first * v_stride,
+              v_stride, last - first);
 }
 
 /* The same where V holds an infinity or a NaN: only pairs that are visible. */
@@ -348,10 +353,10 @@ RARE void add_visible_values(work *w, const shape *s, int r0, const word *v, int
 /* A block of keys and values. */
 typedef struct tile {
   const word *k, *v;
-  int64_t v_stride;                /* from PAIR values to the next ones */
-  bool special;                    /* V holds an infinity or a NaN */
-  const flyi_pack_cpu *raw;        /* null, or the next block is still to be packed */
-  int64_t block;
+  int64_t v_stride;         /* from PAIR values to the next ones */
+  bool special;             /* V holds an infinity or a NaN */
+  const flyi_pack_cpu *raw; /* null, or the next block is still to be packed */
+  rows_of_block next;
   const flyi_forward_cpu *opening; /* the call, in its first block */
 } tile;
 
@@ -375,16 +380,18 @@ INLINE void fetch_rows(const flyi_pack_cpu *p, const rows_of_block *b, int from,
 INLINE void fetch_next(const tile *t, const shape *s, int r0, bool streams) {
   int step = r0 / ROWS;
   if (t->raw) {
-    rows_of_block b = rows_of(t->raw, t->block + 1);
-    fetch_rows(t->raw, &b, step * s->fetch_rows, (step + 1) * s->fetch_rows);
-    for (int i = 0; i < s->fetch_k; i += 16) __builtin_prefetch(b.packed_k + step * s->fetch_k + i, 1, 2);
+    fetch_rows(t->raw, &t->next, step * s->fetch_rows, (step + 1) * s->fetch_rows);
+    fetch_row((const char *)(t->next.packed_k + step * s->fetch_k), s->fetch_k * (int)sizeof(word), true);
+    if (t->next.packed_v)
+      fetch_row((const char *)(t->next.packed_v + step * s->fetch_v), s->fetch_v * (int)sizeof(word), true);
   } else if (streams) {
     fetch_bytes(t->k + BLOCK * s->depth + step * s->fetch_k, s->fetch_k * (int)sizeof(word));
     fetch_bytes(t->v + BLOCK / PAIR * t->v_stride + step * s->fetch_v, s->fetch_v * (int)sizeof(word));
   }
   const flyi_forward_cpu *c = t->opening;
   for (int i = r0; c && i < min(r0 + ROWS, c->count); i++)
-    fetch_row(row_at(c->out, c->out_stride, c->out_rows, i, c->out_type), c->value_dim * element_size(c->out_type), true);
+    fetch_row(row_at(c->out, c->out_stride, c->out_rows, i, c->out_type), c->value_dim * element_size(c->out_type),
+              true);
   for (int i = r0; c && c->next_q && i < min(r0 + ROWS, c->next_count); i++)
     fetch_bytes(row_at(c->next_q, c->q_stride, c->next_rows, i, c->type), c->dim * element_size(c->type));
 }
@@ -544,8 +551,8 @@ INLINE void run_block(const flyi_forward_cpu *c, work *w, const shape *s, int64_
             .v_stride = PAIR * c->v_stride,
             .special = state == FLYI_SPECIAL,
             .raw = raw ? p : NULL,
-            .block = block,
             .opening = opening ? c : NULL};
+  if (raw) t.next = rows_of(p, block + 1);
   if (full && keys >= BLOCK && !s->scored) {
     full_block(w, *s, t, 0, c->count);
     return;

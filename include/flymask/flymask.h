@@ -506,6 +506,7 @@ typedef struct fly_attention {
   fly_tensor d_sink;        /* fly_attention_backward: its gradient, as sink; data NULL: not wanted. Not in gated calls */
   struct fly_cuda *cuda;    /* kernels for NVIDIA GPUs only, and then needed: section 15 */
   void *stream;             /* CUstream; NULL: the context's default stream */
+  const struct fly_cpu_sizes *sizes; /* of fly_attention_forward on a CPU; NULL: the library's choice */
 } fly_attention;
 
 FLY_API fly_status fly_attention_forward(const fly_attention *call, fly_error *error);
@@ -513,6 +514,20 @@ FLY_API fly_status fly_attention_forward(const fly_attention *call, fly_error *e
 /* Bytes of workspace that the call would like; less is an error, NULL leaves it to the library. They depend on the number of
  * threads: where call->threads is 0, on what OpenMP would use at that moment, so set it where the two may differ. */
 FLY_API fly_status fly_attention_workspace(const fly_attention *call, size_t *bytes, fly_error *error);
+
+/* The sizes in which a forward call on a CPU works. The library chooses them by a small model of caches and head dims
+ * (docs/cpu.md); a call may bring others, to measure them (`flymask bench --sweep`). 0: the library's choice. Only split_keys
+ * changes results, by rounding. */
+typedef struct fly_cpu_sizes {
+  size_t size;
+  int32_t item_queries; /* queries that pass together over their keys: 64, or 128 where the map's tile_q is a multiple of it */
+  int32_t split_keys;   /* keys of a range, where few queries see many keys: a multiple of 64 */
+  int64_t phase_bytes;  /* packed keys and values of a phase, for each worker: as many (batch, head) as fit, at least one */
+} fly_cpu_sizes;
+
+/* What a forward call would use: the sizes that it brings, and the library's in the place of zeros. A call without a map is
+ * taken for one whose map has the default tiles. */
+FLY_API fly_status fly_attention_sizes(const fly_attention *attention, fly_cpu_sizes *out, fly_error *error);
 
 /* The gradients of out and lse with respect to q, k, v and sink, by the same call: q, k, v, out and lse (not optional
  * here) are what the forward call read and wrote, d_out is the gradient that arrives at out, and d_lse, where
