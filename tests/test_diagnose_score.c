@@ -182,6 +182,7 @@ START_TEST(each_kind_is_found_where_it_is_and_nowhere_else) {
   expect_kinds("return s > 40 ? NAN : s;", ""); /* no such score is tried */
   expect_kinds("for (int i = 0; i < (q > 60 ? 1 << 20 : 4); i++)\n  s += (float)(i & q);\nreturn s;", "2:not-finite");
   expect_kinds("return s > 1000 && q > 3 ? 0 : s;", "");
+  expect_kinds("return s + (float)q > -1000 ? s : 0;", ""); /* not of all scores */
   expect_kinds("return s * (float)(7 / ((int)s - 1));", "3:division-by-zero 3:negative-operand");
   expect_kinds("static const float t[3] = {1, 2, 3};\nreturn s * t[(q + kv) / 64];", "");
   expect_kinds("static const float t[2] = {1, 2};\nreturn s * t[(q + kv) / 64];", "4:index");
