@@ -6,22 +6,27 @@
 Peers, each where it is installed: PyTorch's FlexAttention (compiled, its block mask at hand), scaled_dot_product_attention
 (SDPA, causal only) and flash-attn (causal and windows). Stochastic attention is FlexAttention over rows gathered by the
 permutation, and scattered back: what it costs where the kernel does not do that. Milliseconds are medians of CUDA events.
-Writes RESULTS/results.json and, with matplotlib, RESULTS/results.png; prints a table. Without torch or a GPU for it, the
+Writes RESULTS/results.json and a plot, RESULTS/results.svg; prints a table. Without torch or a GPU for it, the
 figures of flymask alone."""
 
+import importlib.util
 import json
+import math
 import os
 import sys
 
 REPEATS, SIDE = 15, 128
 
 
-def load_torch():
-    try:
-        import torch
-    except ImportError:
+def load_torch(rehearse):
+    if importlib.util.find_spec("torch") is None:
         print("no torch: peers are left out")
         return None
+    if rehearse:  # the driver is a simulated one
+        print("a rehearsal: peers are left out")
+        return None
+    import torch
+
     if not torch.cuda.is_available():
         print("torch finds no GPU: peers are left out")
         return None
@@ -149,31 +154,50 @@ def print_table(settings):
         print(f"| {title(s)} | " + " | ".join(cells) + f" | {rates} |")
 
 
-def plot(settings, path):
-    try:
-        import matplotlib
+def tflops(setting, figures):
+    return setting["pairs"] * setting["dim"] * 14e-9 / (figures["forward_ms"] + figures["backward_ms"])
 
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-    except ImportError:
-        print("no matplotlib: no plot")
-        return
-    kinds = sorted({(s["mask"], s["window"], s["dim"]) for s in settings})
-    columns = 4
-    rows = (len(kinds) + columns - 1) // columns
-    figure, axes = plt.subplots(rows, columns, figsize=(4 * columns, 3 * rows), squeeze=False)
-    for axis, kind in zip(axes.flat, kinds):
+
+COLOURS = ["#1f6fb4", "#d9661f", "#3a9a4a", "#b8364f", "#7d5ba6"]
+
+
+def panel(chosen, kind, left, top):
+    """One mask: a line for each library, lengths to the right by powers of two."""
+    names = ["flymask"] + sorted({n for s in chosen for n in s["peers"]})
+    lines = {n: sorted((s["length"], tflops(s, f)) for s in chosen for f in [s if n == "flymask" else s["peers"].get(n)] if f) for n in names}
+    lengths = sorted({s["length"] for s in chosen})
+    most = max([y for line in lines.values() for _, y in line] + [1e-9])
+    low, high = math.log2(lengths[0]), max(math.log2(lengths[-1]), math.log2(lengths[0]) + 1)
+
+    def at(length, y):
+        return f"{left + 50 + 230 * (math.log2(length) - low) / (high - low):.1f},{top + 180 - 150 * y / most:.1f}"
+
+    out = [
+        f'<text x="{left + 50}" y="{top + 18}" font-weight="bold">{kind[0]} {kind[1] or ""} D = {kind[2]}</text>',
+        f'<path d="M{left + 50},{top + 30}V{top + 180}H{left + 280}" fill="none" stroke="#888"/>',
+        f'<text x="{left + 46}" y="{top + 36}" text-anchor="end">{most:.3g}</text>',
+        f'<text x="{left + 46}" y="{top + 184}" text-anchor="end">0</text>',
+    ]
+    out += [f'<text x="{at(n, 0).split(",")[0]}" y="{top + 196}" text-anchor="middle">{n}</text>' for n in lengths[:: max(1, len(lengths) // 4)]]
+    for i, name in enumerate(names):
+        colour, points = COLOURS[i % len(COLOURS)], [at(*p) for p in lines[name]]
+        out.append(f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+        out += [f'<circle cx="{p.split(",")[0]}" cy="{p.split(",")[1]}" r="2.5" fill="{colour}"/>' for p in points]
+        out.append(f'<text x="{left + 60}" y="{top + 44 + 13 * i}" fill="{colour}">{name}</text>')
+    return out
+
+
+def plot(settings, path):
+    """An SVG of small multiples, which takes no other package."""
+    kinds, columns = sorted({(s["mask"], s["window"], s["dim"]) for s in settings}), 4
+    width, height = 300 * columns, 210 * ((len(kinds) + columns - 1) // columns) + 20
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="10">']
+    out += [f'<rect width="{width}" height="{height}" fill="white"/>', '<text x="8" y="14">TFLOP/s, forward and backward, by length</text>']
+    for i, kind in enumerate(kinds):
         chosen = [s for s in settings if (s["mask"], s["window"], s["dim"]) == kind]
-        for name in ["flymask"] + sorted({n for s in chosen for n in s["peers"]}):
-            points = [(s["length"], s if name == "flymask" else s["peers"].get(name), s) for s in chosen]
-            points = sorted((n, s["pairs"] * s["dim"] * 14e-9 / (f["forward_ms"] + f["backward_ms"])) for n, f, s in points if f)
-            axis.plot([p[0] for p in points], [p[1] for p in points], marker="o", label=name)
-        axis.set_title(f"{kind[0]} {kind[1] or ''} D = {kind[2]}", fontsize=9)
-        axis.set_xscale("log", base=2)
-        axis.set_ylabel("TFLOP/s, fwd + bwd")
-        axis.legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
+        out += panel(chosen, kind, 300 * (i % columns), 210 * (i // columns) + 14)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\n".join(out + ["</svg>", ""]))
 
 
 def main():
@@ -182,7 +206,7 @@ def main():
     folder, rehearse = sys.argv[1], "--rehearse" in sys.argv[2:]
     with open(os.path.join(folder, "flymask.json"), encoding="utf-8") as file:
         settings = json.load(file)
-    torch = None if rehearse else load_torch()
+    torch = load_torch(rehearse)
     peers = Peers(torch) if torch else None
     for s in settings:
         s["peers"] = peers.measure(s) if peers else {}
@@ -191,8 +215,7 @@ def main():
     with open(os.path.join(folder, "results.json"), "w", encoding="utf-8") as file:
         json.dump({"device": device, "versions": versions, "settings": settings}, file, indent=1)
     print_table(settings)
-    if not rehearse:
-        plot(settings, os.path.join(folder, "results.png"))
+    plot(settings, os.path.join(folder, "results.svg"))
 
 
 if __name__ == "__main__":

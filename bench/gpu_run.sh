@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run.sh [RESULTS] [--rehearse]: every case of the suite on the GPU, then the benchmarks and the peers. Results: suite.txt,
-# flymask.json, results.json, results.png. Ends with 1 where a case fails.
+# flymask.json, results.json, results.svg. Ends with 1 where a case fails.
 set -u
 cd "$(dirname "$0")"
 results=${1:-results}

@@ -9,6 +9,7 @@
 static fly_status write_cuda(fly_kernel *kernel, flyi_bytes *out, fly_error *error) {
   const flyi_cuda_code *code;
   for (int d = 0; d < FLYI_DIRECTIONS; d++) {
+    if (d == FLYI_DIRECTION_SPLIT && kernel->score) continue; /* such calls go the usual way */
     fly_status status = flyi_kernel_cuda(kernel, (flyi_direction)d, NULL, &code, error);
     if (status && (d == FLYI_DIRECTION_FORWARD || status != FLY_ERROR_UNSUPPORTED)) return status;
   }

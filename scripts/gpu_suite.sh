@@ -135,6 +135,7 @@ rehearse)
   env -i PATH=/usr/bin:/bin HOME=/nonexistent LD_LIBRARY_PATH="$build/simcuda" ./run.sh "$empty/results" --rehearse
   grep -q '"forward_ms"' "$empty/results/flymask.json"
   grep -q 'stochastic' "$empty/results/results.json"
+  grep -q '</svg>' "$empty/results/results.svg"
   rm -rf "$empty"
   ;;
 *)

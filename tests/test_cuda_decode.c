@@ -249,13 +249,12 @@ START_TEST(calls_of_many_queries_or_few_keys_go_the_usual_way) {
 END_TEST
 
 static Suite *make_suite(void) {
-  static const char *const names[] = {"bf16", "f16", "f32"};
+  static const char *const names[TYPES][2] = {{"decode.fwd.bf16", "decode_dims.fwd.bf16"},
+                                              {"decode.fwd.f16", "decode_dims.fwd.f16"},
+                                              {"decode.fwd.f32", "decode_dims.fwd.f32"}};
   Suite *suite = suite_create("cuda_decode");
   for (int i = 0; i < TYPES; i++) {
-    char name[2][40];
-    snprintf(name[0], sizeof name[0], "decode.fwd.%s", names[i]);
-    snprintf(name[1], sizeof name[1], "decode_dims.fwd.%s", names[i]);
-    TCase *test = tcase_create(strdup(name[0])), *shapes = tcase_create(strdup(name[1]));
+    TCase *test = tcase_create(names[i][0]), *shapes = tcase_create(names[i][1]);
     tcase_add_checked_fixture(test, open_device, close_device);
     tcase_add_checked_fixture(shapes, open_device, close_device);
     tcase_add_loop_test(shapes, any_head_and_value_dimension, i, i + 1);
