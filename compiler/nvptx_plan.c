@@ -125,8 +125,8 @@ fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direc
                      FLYI_LLVM_MAJOR >= 20 ? ", sm_90, sm_100 and sm_120" : " and sm_90");
   if (bytes > FLYI_CUDA_MAX_ARGUMENT)
     return flyi_fail(error, FLY_ERROR_UNSUPPORTED,
-                     "the parameters and buffers of the mask%s take %d slots, and a CUDA kernel's argument has room for %d (a "
-                     "parameter takes 1, a buffer %d): declare fewer",
+                     "the parameters and buffers of the mask%s take %d slots, and a CUDA kernel's argument has room "
+                     "for %d (a parameter takes 1, a buffer %d): declare fewer",
                      modified ? " and the score modifier" : "", slots,
                      (int)((FLYI_CUDA_MAX_ARGUMENT - flyi_cuda_argument_size(0)) / 8), FLYI_BUFFER_SLOTS);
   if (direction == FLYI_DIRECTION_SPLIT && modified)

@@ -242,6 +242,31 @@ START_TEST(what_a_modifier_hides_stays_hidden) {
 }
 END_TEST
 
+/* By score.h floorf has slope 0: nothing arrives at queries and keys, while values get their gradients. A kernel that
+ * left the derivative out would fail here. */
+START_TEST(the_derivative_is_a_factor) {
+  static const char source[] = "#include <flymask/score.h>\n"
+                               "float score(float s, int b, int h, int q, int kv) { return floorf(2 * s) / 2; }\n";
+  backward_spec spec = {.call = {.type = types[_i].type, .dim = 64, .len_q = 70, .len_kv = 90}};
+  fly_error error = {0};
+  fly_score *score;
+  device_case d;
+  double values = 0;
+  ck_fly_ok(fly_score_compile(source, "steps.c", NULL, &score, &error), error);
+  set_up(&d, &spec, 60, 9, score, NULL, 0);
+  fly_attention *c = &d.t.base.call;
+  cuda_forward(cuda, c, d.kernel);
+  cuda_backward(cuda, c, d.kernel);
+  for (int e = 0; e < 64; e++) {
+    for (int q = 0; q < 70; q++) ck_assert(oracle_get(&c->d_q, 0, 0, q, e) == 0);
+    for (int kv = 0; kv < 90; kv++) ck_assert(oracle_get(&c->d_k, 0, 0, kv, e) == 0);
+    for (int kv = 0; kv < 70; kv++) values += fabs(oracle_get(&c->d_v, 0, 0, kv, e));
+  }
+  ck_assert(values > 1);
+  tear_down(&d);
+}
+END_TEST
+
 /* A kernel's image holds the modifier's: loaded, it is bound and called as the kernel was. */
 START_TEST(images_hold_the_modifier) {
   backward_spec spec = {.call = {.type = types[_i].type, .dim = 64, .len_q = 70, .len_kv = 90}};
@@ -385,6 +410,7 @@ static void add_features(Suite *suite, int type) {
   tcase_add_loop_test(cases[0], grouped_heads_ragged_batches_row_maps, type, type + 1);
   tcase_add_loop_test(cases[0], nan_reaches_who_sees_it, type, type + 1);
   tcase_add_loop_test(cases[0], what_a_modifier_hides_stays_hidden, type, type + 1);
+  tcase_add_loop_test(cases[0], the_derivative_is_a_factor, type, type + 1);
   tcase_add_loop_test(cases[0], images_hold_the_modifier, type, type + 1);
   tcase_add_loop_test(cases[1], sinks_without_a_modifier, type, type + 1);
   tcase_add_loop_test(cases[1], sinks_of_any_size, type, type + 1);

@@ -1,5 +1,6 @@
-/* f32_cuda.h: what the CUDA kernels for f32 share: rows of floats in shared memory. Thread (ty, tx) of 128, 8 to a group,
- * owns of a tile of scores the rows ty + 16 r and the columns tx + 8 c; of sums over them the columns 32 j + 4 tx .. + 3. */
+/* f32_cuda.h: what the CUDA kernels for f32 share: rows of floats in shared memory, and their products. Thread (ty, tx)
+ * of 128, 8 to a group, owns of a tile of scores the rows ty + 16 r and the columns tx + 8 c; of sums over them the
+ * columns 32 j + 4 tx .. + 3. */
 #ifndef FLYMASK_F32_CUDA_H
 #define FLYMASK_F32_CUDA_H
 

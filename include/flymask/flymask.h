@@ -445,7 +445,7 @@ typedef struct fly_kernel_desc {
   int head_dim;       /* D, 1 to 512; GPUs: to 256 */
   int value_dim;      /* DV, 1 to 512; 0: head_dim; GPUs: to 256 */
   const char *target; /* as in fly_compile_options, or an NVIDIA GPU's (section 15); default: the mask's */
-  fly_score *score;   /* NULL: scores are as they are. Not on GPUs yet */
+  fly_score *score;   /* NULL: scores are as they are */
 } fly_kernel_desc;
 
 FLY_API fly_status fly_kernel_create(fly_mask *mask, const fly_kernel_desc *desc, fly_kernel **out, fly_error *error);
@@ -502,7 +502,7 @@ typedef struct fly_attention {
   fly_tensor d_q, d_k, d_v; /* as q, k, v; data NULL: not wanted */
   bool add_gradients;       /* add to what d_q, d_k, d_v and d_sink hold, in their type, instead of overwriting it */
   fly_bound *score;         /* of the kernel's score modifier, both directions; NULL where it has none */
-  fly_tensor sink;          /* optional, both directions: f32 [1, heads, 1, 1]; not in fly_selection_..., not on GPUs yet */
+  fly_tensor sink;          /* optional, both directions: f32 [1, heads, 1, 1]; not in fly_selection_... */
   fly_tensor d_sink;        /* fly_attention_backward: its gradient, as sink; data NULL: not wanted. Not in gated calls */
   struct fly_cuda *cuda;    /* kernels for NVIDIA GPUs only, and then needed: section 15 */
   void *stream;             /* CUstream; NULL: the context's default stream */
