@@ -3,8 +3,8 @@
 # arm64 packages that it unpacks below the build), builds the library, its suites and images ahead of time, and runs the
 # suites under qemu. It needs build/flymask, and builds that where it is missing.
 #
-#   aarch64.sh           a share of each suite: about two minutes on 2 cores
-#   aarch64.sh --all     the whole suites: half an hour
+#   aarch64.sh           a share of each suite: a few minutes on 2 cores
+#   aarch64.sh --all     the whole suites: some ten minutes
 #   aarch64.sh setup     installs and unpacks only: `ctest --test-dir build -R aarch64` then runs what is otherwise skipped
 set -eu
 . "$(dirname "$0")/setup.sh"
