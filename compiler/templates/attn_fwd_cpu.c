@@ -2,11 +2,14 @@
  *
  * Input: Q, K, V of one (batch, head) in f32, f16 or bf16; a row of the block map; the compiled mask. Output: up to
  * 128 rows of out and log-sum-exp. Scores, probabilities and sums are f32. Two entries (flyi_forward_code): pack, and
- * forward, which takes 64 x 64 blocks of pairs ROWS queries at a time through two products, each in a register block
- * of ROWS x COLS vectors:
+ * forward, which takes blocks of BATCH queries x 64 keys through two products, ROWS queries at a time, each in a register
+ * block of ROWS x COLS vectors:
  *
  *     scores: ROWS queries x 64 keys,     A = Q (broadcast), B = K packed [dim][key]; softmax leaves P[row][key] in L1
  *     values: ROWS queries x channels,    A = P (broadcast), B = V [key][channel];    added to O in L1
+ *
+ * The exponentials of ROWS queries run between the multiply-adds of the next ones' scores: alone they would wait for each
+ * other. Keys and values are packed when they are first needed (pack.h), and used from the cache.
  *
  * Full blocks run without any mask code. In a partial block, each ROWS queries compute only the vectors of keys that
  * one of them sees, and the second product's depth is cut to that range: a window's edge costs its pairs, not its
@@ -26,11 +29,10 @@
 #if defined __AVX2__ && !defined __AVX512F__
 #define COLS 3 /* 12 sums, 3 vectors of keys and a query: all of its 16 registers */
 #endif
-#include "block.h"
+#include "pack.h"
 
 enum {
   QUERIES = FLYI_ITEM_QUERIES,
-  DEPTH = 4, /* dim is rounded up to this */
   BATCH = 32 /* queries whose scores come before their values: a block of K, then one of V, in the first-level cache */
 };
 
@@ -70,103 +72,19 @@ static int64_t scratch_size(int32_t dim, int32_t value_dim) {
   return sizeof(work) + sizeof(float) * QUERIES * (round_up(dim, 16) + round_up(value_dim, 16));
 }
 
-/* ---- packing --------------------------------------------------------------------------------------------------- */
-
-/* A block on its way: where its rows begin. */
-typedef struct rows_of_block {
-  const void *k, *v;
-  const int32_t *rows;
-  int count;
-  float *packed_k, *packed_v;
-} rows_of_block;
-
-INLINE int64_t k_words(int dim) { return (int64_t)BLOCK * round_up(words_of(dim), DEPTH); }
-INLINE int64_t v_words(int value_dim) { return (int64_t)(BLOCK / PAIR) * round_up(value_dim, W); }
-
-INLINE rows_of_block rows_of(const flyi_pack_cpu *p, int64_t block) {
-  int64_t key0 = block * BLOCK, left = p->len_kv - key0, first = p->rows ? 0 : key0;
-  return (rows_of_block){row_at(p->k, p->k_stride, NULL, first, p->type),
-                         row_at(p->v, p->v_stride, NULL, first, p->type),
-                         p->rows ? p->rows + key0 : NULL,
-                         left < BLOCK ? (int)left : BLOCK,
-                         p->packed_k + block * k_words(p->dim),
-                         p->packed_v ? p->packed_v + block * v_words(p->value_dim) : NULL};
-}
+/* ---- queries ----------------------------------------------------------------------------------------------------- */
 
 #ifdef FLYI_DOTS
-static bool pack_block(const flyi_pack_cpu *p, int64_t block) {
-  rows_of_block b = rows_of(p, block);
-  pack_transposed_words((word *)b.packed_k, b.k, p->k_stride, b.rows, b.count, p->dim,
-                        round_up(words_of(p->dim), DEPTH));
-  return lanes(pack_beside((word *)b.packed_v, b.v, p->v_stride, b.rows, b.count, BLOCK, p->value_dim)) != 0;
-}
-
 /* Elements of a query from word d on. */
 INLINE vf query_words(const flyi_forward_cpu *c, const char *row, int d, int type) {
   (void)type;
   return bits_to_float(load_row_words(row, PAIR * d, c->dim));
 }
 #else
-/* Packs V unless it stays where it is; says whether it holds an infinity or a NaN. */
-INLINE bool pack_values(const flyi_pack_cpu *p, const rows_of_block *b, int type) {
-  int width = round_up(p->value_dim, W);
-  vu check = (vu)0; /* x - x is 0 or NaN, and the bits of a NaN survive others: no sums that wait for each other */
-  for (int key = 0; key < b->count; key++) {
-    const char *row = row_at(b->v, p->v_stride, b->rows, key, type);
-    for (int n = 0; n < width; n += W) {
-      vf x = load_row(type, row, n, p->value_dim);
-      check |= float_to_bits(x - x);
-      if (b->packed_v) store(b->packed_v + key * width + n, x);
-    }
-  }
-  if (b->packed_v) memset(b->packed_v + b->count * width, 0, sizeof(float) * width * (BLOCK - b->count));
-  return lanes(bits_to_float(check) != bits_to_float(check)) != 0;
-}
-
-INLINE bool pack_typed(const flyi_pack_cpu *p, const rows_of_block *b, int type) {
-  pack_transposed(b->packed_k, b->k, p->k_stride, b->rows, b->count, p->dim, round_up(p->dim, DEPTH), 1.f, true, type);
-  return pack_values(p, b, type);
-}
-
-static bool pack_block(const flyi_pack_cpu *p, int64_t block) {
-  rows_of_block b = rows_of(p, block);
-  switch (p->type) {
-  case FLY_F32:
-    return pack_typed(p, &b, FLY_F32);
-  case FLY_F16:
-    return pack_typed(p, &b, FLY_F16);
-  default:
-    return pack_typed(p, &b, FLY_BF16);
-  }
-}
-
 INLINE vf query_words(const flyi_forward_cpu *c, const char *row, int d, int type) {
   return plain_nan(type, load_row(type, row, d, c->dim)) * c->scale;
 }
 #endif
-
-/* The state of a block that is packed now, by this thread or another one. */
-RARE uint8_t wait_for_block(const flyi_pack_cpu *p, int64_t block) {
-  uint8_t state = FLYI_UNPACKED;
-  if (__atomic_compare_exchange_n(p->state + block, &state, FLYI_PACKING, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {
-    state = pack_block(p, block) ? FLYI_SPECIAL : FLYI_PACKED;
-    __atomic_store_n(p->state + block, state, __ATOMIC_RELEASE);
-  }
-  while (state == FLYI_PACKING) { /* for a microsecond or so */
-#if defined __x86_64__
-    _mm_pause();
-#endif
-    state = __atomic_load_n(p->state + block, __ATOMIC_ACQUIRE);
-  }
-  return state;
-}
-
-INLINE uint8_t packed_state(const flyi_pack_cpu *p, int64_t block) {
-  uint8_t state = __atomic_load_n(p->state + block, __ATOMIC_ACQUIRE);
-  return state >= FLYI_PACKED ? state : wait_for_block(p, block);
-}
-
-static void pack(const flyi_pack_cpu *p, int64_t block) { packed_state(p, block); }
 
 /* Queries interleaved by ROWS, so that the broadcasts of a register block read consecutive floats. */
 INLINE void pack_queries(const flyi_forward_cpu *c, word *q, int depth, int type) {
@@ -624,6 +542,8 @@ INLINE void finish(const flyi_forward_cpu *c, work *w, const shape *s, int type)
     c->lse[row * c->lse_stride] = !nothing ? (float)lse : c->sink ? *c->sink : -__builtin_inff();
   }
 }
+
+static void pack(const flyi_pack_cpu *p, int64_t block) { packed_state(p, block); }
 
 static void forward(const flyi_forward_cpu *c) {
   work *w = c->scratch;
