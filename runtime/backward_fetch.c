@@ -1,4 +1,4 @@
-/* backward_fetch.c: rows that are needed soon are asked for while blocks are computed, a row or two at a time: all at once
+/* backward_fetch.c: rows that are needed soon are asked for while blocks are computed, a few at a time: all at once
  * they would fill the queues to memory and hold up the computation, and not at all it would wait for each. */
 #include "backward.h"
 

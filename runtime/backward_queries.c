@@ -115,7 +115,7 @@ static void pack(const flyi_backward *b, const flyi_queries *x) {
   b->special[x->slot] = b->code->pack_queries(&p) != 0;
 }
 
-/* The rows of the block behind, which this worker may have to make ready soon. */
+/* The rows of a block behind, which this worker may have to make ready soon, and where they are packed. */
 static void fetch_next(const flyi_backward *b, const flyi_queries *x, flyi_fetch_cpu *fetch) {
   const fly_attention *c = &b->call->c;
   int64_t ahead = b->tile_blocks * FLYI_BLOCK, row = x->row + ahead, first_row = x->first_row + ahead;
@@ -126,6 +126,10 @@ static void fetch_next(const flyi_backward *b, const flyi_queries *x, flyi_fetch
   flyi_fetch_add(fetch, &c->out, x->group.b, x->h, first_row, out_rows, count);
   flyi_fetch_add(fetch, &c->d_out, x->group.b, x->h, first_row, out_rows, count);
   if (b->d_q_in_place) flyi_fetch_add(fetch, &c->d_q, x->group.b, x->h, first_row, NULL, count);
+  if (count <= 0) return;
+  if (!b->q_in_place) flyi_fetch_add_block(fetch, x->q + ahead * b->k_width, b->k_width);
+  if (!b->d_out_in_place) flyi_fetch_add_block(fetch, x->d_out + ahead * b->v_width, b->v_width);
+  if (!b->d_q_in_place && x->d_q) flyi_fetch_add_block(fetch, x->d_q + ahead * b->k_width, b->k_width);
 }
 
 /* Where the finished rows of dQ go, if this is their last tile. */

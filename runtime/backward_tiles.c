@@ -1,5 +1,5 @@
-/* backward_tiles.c: the work of a backward call: each item takes a tile of keys, two blocks of 64, through the
- * queries that see it. dK and dV of the tile stay in a core's cache; dQ is added to in memory, in the order of the
+/* backward_tiles.c: the work of a backward call: each item takes a tile of keys, two or four blocks of 64,
+ * through the queries that see it. dK and dV of the tile stay in a core's cache; dQ is added to in memory, in the order of the
  * tiles (backward_queries.c).
  *
  * Nobody waits for ever. Items are handed out in ascending order (flyi_parallel), and those of a group in ascending
@@ -189,13 +189,14 @@ static void fetch_queries(tile *t, int64_t head, int64_t block) {
 }
 
 /* Whether Q, dO and dQ of so many blocks of queries stay in the cache until the next tile, and how many rows to ask for
- * at a time. A whole row each time is predictable to the processor; what comes from all over memory takes longer. */
+ * at a time. Whole rows, because a count that changes from time to time would cost more than it hides. What comes from
+ * all over memory takes longest, and best goes many at once. */
 static void plan_fetches(tile *t, int64_t query_blocks) {
   const flyi_backward *b = t->b;
   const fly_geometry *g = &b->call->c.geometry;
   t->far = query_blocks * FLYI_BLOCK * (2 * b->k_width + b->v_width) * 4 > FLYI_CACHE_BYTES;
   bool many = t->far && 3 * FLYI_BLOCK > t->count * FLYI_FETCHES;
-  t->fetch.rows = many || g->q_rows.rows || g->kv_rows.rows ? 2 : 1;
+  t->fetch.rows = g->q_rows.rows || g->kv_rows.rows ? 6 : many ? 2 : 1;
 }
 
 static void take_head(tile *t, int64_t head) {

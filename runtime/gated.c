@@ -91,10 +91,38 @@ static fly_tensor dense_like(const fly_tensor *t) {
   return fly_tensor_dense(NULL, t->type, t->shape[0], t->shape[1], t->shape[2], t->shape[3]);
 }
 
-static fly_status make_tensor(fly_tensor *t, fly_error *error) {
-  t->data = flyi_alloc_aligned((size_t)(t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3]) *
-                               fly_type_size(t->type));
-  return t->data ? FLY_OK : flyi_no_memory(error);
+/* What the parts' calls work in, and tensors of this call: one block that the library keeps for the next call, because
+ * fresh pages would cost a twentieth of it. */
+typedef struct room {
+  char *memory;
+  size_t attention; /* bytes of it for a part's call */
+} room;
+
+static size_t bytes_of(const fly_tensor *t) {
+  size_t rows = (size_t)(t->shape[0] * t->shape[1] * t->shape[2]);
+  return (rows * (size_t)t->shape[3] * fly_type_size(t->type) + 63) / 64 * 64;
+}
+
+/* The tensors without data get their place. */
+static fly_status open_room(const flyi_gated *g, bool backward, fly_tensor *tensors, int count, room *r,
+                            fly_error *error) {
+  size_t all, bytes;
+  for (int i = 0; i < g->c.count; i++) {
+    fly_attention a = g->parts[i].attention;
+    if (!backward) a.out = g->c.out;
+    a.d_out = g->c.d_out;
+    fly_status status = backward ? fly_attention_backward_workspace(&a, &bytes, error)
+                                 : fly_attention_workspace(&a, &bytes, error);
+    if (status) return status;
+    if (bytes > r->attention) r->attention = (bytes + 63) / 64 * 64;
+  }
+  all = r->attention;
+  for (int i = 0; i < count; i++) all += tensors[i].data ? 0 : bytes_of(&tensors[i]);
+  if (!(r->memory = flyi_workspace_take(all))) return flyi_no_memory(error);
+  char *at = r->memory + r->attention;
+  for (int i = 0; i < count; i++)
+    if (!tensors[i].data) tensors[i].data = at, at += bytes_of(&tensors[i]);
+  return FLY_OK;
 }
 
 static void fill_zeros(const fly_tensor *t) {
@@ -130,38 +158,33 @@ static int closing_part(const flyi_gated *g) {
   return part;
 }
 
-/* Where each part writes: its own tensor, or one for this call, one of them the result's. */
-static fly_status place_outs(const flyi_gated *g, int closing, fly_tensor *outs, bool *made, fly_error *error) {
+/* Where each part writes: its own tensor, or one for this call (still without data), one of them the result's. */
+static void place_outs(const flyi_gated *g, int closing, fly_tensor *outs) {
   int last = -1;
-  fly_status status = FLY_OK;
   for (int i = 0; i < g->c.count; i++)
     if (!g->parts[i].attention.out.data) last = i;
   if (closing >= 0 && !g->parts[closing].attention.out.data) last = closing;
-  for (int i = 0; i < g->c.count && !status; i++) {
+  for (int i = 0; i < g->c.count; i++) {
     outs[i] = g->parts[i].attention.out;
-    if (outs[i].data) continue;
-    outs[i] = i == last ? g->c.out : dense_like(&g->c.out);
-    if (i == last) continue;
-    status = make_tensor(&outs[i], error);
-    made[i] = !status;
+    if (!outs[i].data) outs[i] = i == last ? g->c.out : dense_like(&g->c.out);
   }
-  return status;
 }
 
-static fly_status attend(const flyi_gated *g, int part, const fly_tensor *out, const flyi_after *after,
+static fly_status attend(const flyi_gated *g, int part, const fly_tensor *out, const room *r, const flyi_after *after,
                          fly_error *error) {
   fly_attention a = g->parts[part].attention;
-  a.out = *out;
+  a.out = *out, a.workspace = r->memory, a.workspace_size = r->attention;
   if (!flyi_gated_covers(g, part)) fill_zeros(out);
   return flyi_attention_forward(&a, after, error);
 }
 
-static fly_status attend_all(const flyi_gated *g, int closing, const fly_tensor *outs, pass *p, fly_error *error) {
+static fly_status attend_all(const flyi_gated *g, int closing, const fly_tensor *outs, const room *r, pass *p,
+                             fly_error *error) {
   fly_status status;
   p->to = &g->c.out;
   for (int i = 0; i < g->c.count; i++)
-    if (i != closing && (status = attend(g, i, &outs[i], NULL, error))) return status;
-  if (closing >= 0) return attend(g, closing, &outs[closing], &(flyi_after){run_after, p}, error);
+    if (i != closing && (status = attend(g, i, &outs[i], r, NULL, error))) return status;
+  if (closing >= 0) return attend(g, closing, &outs[closing], r, &(flyi_after){run_after, p}, error);
   run_pass(g, p);
   return FLY_OK;
 }
@@ -170,41 +193,42 @@ fly_status fly_gated_forward(const fly_gated_call *call, fly_error *error) {
   flyi_gated g;
   flyi_projection projection = {0};
   fly_tensor *outs = NULL;
-  bool *made = NULL;
   pass p = {0};
+  room room = {0};
   fly_status status = flyi_gated_check(call, false, &g, error);
   if (!status && g.c.cuda) {
     status = flyi_cuda_gated_call(&g, false, error);
     goto done;
   }
   if (status) goto done;
-  outs = flyi_alloc(g.c.count, sizeof *outs), made = flyi_alloc(g.c.count, sizeof *made);
-  if (!outs || !made) {
+  if (!(outs = flyi_alloc(g.c.count, sizeof *outs))) {
     status = flyi_no_memory(error);
     goto done;
   }
   int closing = closing_part(&g);
-  if ((status = place_outs(&g, closing, outs, made, error)) || (status = open_pass(&g, &projection, outs, &p, error)) ||
+  place_outs(&g, closing, outs);
+  if ((status = open_room(&g, false, outs, g.c.count, &room, error)) ||
+      (status = open_pass(&g, &projection, outs, &p, error)) ||
       (status = flyi_projection_create(&g, false, &projection, error)))
     goto done;
-  status = attend_all(&g, closing, outs, &p, error);
+  status = attend_all(&g, closing, outs, &room, &p, error);
 done:
-  for (int i = 0; made && outs && i < g.c.count; i++)
-    if (made[i]) free(outs[i].data);
   flyi_projection_free(&projection);
-  free(p.scratch), free(outs), free(made), free(g.parts);
+  flyi_workspace_give(room.memory);
+  free(p.scratch), free(outs), free(g.parts);
   return status;
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
 
 /* One part: its share of d_out into `share`, the gradient of its gate, and its gradients of q, k and v. */
-static fly_status back_part(const flyi_gated *g, pass *p, int part, const fly_tensor *share, fly_error *error) {
+static fly_status back_part(const flyi_gated *g, pass *p, int part, const fly_tensor *share, const room *r,
+                            fly_error *error) {
   fly_attention a = g->parts[part].attention;
   p->part = part, p->to = share;
   run_pass(g, p);
   if (!share->data) return FLY_OK;
-  a.d_out = *share;
+  a.d_out = *share, a.workspace = r->memory, a.workspace_size = r->attention;
   a.add_gradients = part > 0;
   return fly_attention_backward(&a, error);
 }
@@ -214,6 +238,7 @@ fly_status fly_gated_backward(const fly_gated_call *call, fly_error *error) {
   flyi_projection projection = {0};
   fly_tensor share = {0}, *outs = NULL;
   pass p = {0};
+  room room = {0};
   fly_status status = flyi_gated_check(call, true, &g, error);
   if (!status && g.c.cuda) {
     status = flyi_cuda_gated_call(&g, true, error);
@@ -227,14 +252,16 @@ fly_status fly_gated_backward(const fly_gated_call *call, fly_error *error) {
   for (int i = 0; i < g.c.count; i++) outs[i] = g.parts[i].attention.out;
   share = dense_like(&g.c.out);
   bool attention = g.c.d_q.data || g.c.d_k.data || g.c.d_v.data;
-  if ((attention && (status = make_tensor(&share, error))) || (status = open_pass(&g, &projection, outs, &p, error)) ||
+  if ((attention && (status = open_room(&g, true, &share, 1, &room, error))) ||
+      (status = open_pass(&g, &projection, outs, &p, error)) ||
       (status = flyi_projection_create(&g, true, &projection, error)))
     goto done;
   for (int i = 0; i < g.c.count; i++)
-    if ((status = back_part(&g, &p, i, &share, error))) goto done;
+    if ((status = back_part(&g, &p, i, &share, &room, error))) goto done;
   flyi_projection_backward(&projection);
 done:
   flyi_projection_free(&projection);
-  free(p.scratch), free(share.data), free(outs), free(g.parts);
+  flyi_workspace_give(room.memory);
+  free(p.scratch), free(outs), free(g.parts);
   return status;
 }

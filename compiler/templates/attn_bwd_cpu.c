@@ -23,7 +23,7 @@
  * never hidden: a NaN gives NaN.
  *
  * Loops are ordered for the nearest cache: channels outside of rows in the last three products, and P of all queries
- * before G where K and V do not fit it together. Rows that are needed soon are asked for in passing, one or two with
+ * before G where K and V do not fit it together. Rows that are needed soon are asked for in passing, some with
  * each register block.
  *
  * On data in the cache a whole f32 block runs at 0.95 of the FMA peak (the exponentials' own multiply-adds are 0.05 of
@@ -63,7 +63,7 @@ typedef struct work {
 
 _Static_assert(5 * GROUPS == FLYI_FETCHES, "ROWS of P, G, dV, dK and dQ");
 
-/* Asks for a row or two. All at once would fill the queue of what the core waits for, and hold up the block. */
+/* Asks for a few rows. All at once would fill the queue of what the core waits for, and hold up the block. */
 INLINE void fetch_some(const flyi_backward_cpu *b) {
   flyi_fetch_cpu *f = b->fetch;
   for (int i = 0; i < f->rows && f->count; i++) {
