@@ -1,10 +1,11 @@
-/* bench/maps.c: what exact block maps cost, decoding and pyramids included: tiles of 128, one thread, medians; every build
- * gets new buffers, so that nothing is kept from the last one. `write` is the expansion to lists of tile indices.
+/* bench/maps.c: what exact block maps cost, decoding and pyramids included: tiles of 128, one thread, medians; every
+ * build gets new buffers, so that nothing is kept from the last one. `write` is the expansion to lists of tile indices.
  * `open` is the share of the listed tiles that the analysis left to the compiled mask; `at most` is what we hold
  * ourselves to, for the masks that have such a limit. Ends with 1 where one takes longer.
  *
  * Usage: bench_maps [figures|library] [n=TOKENS] [mask=NAME]   (default: both; n, of the library's masks: 131072)
- * FLYMASK_TEST_DATA names a folder with doc_lengths.npy, the lengths of real documents; without it that row is left out. */
+ * FLYMASK_TEST_DATA names a folder with doc_lengths.npy, the lengths of real documents; without it
+ * that row is left out. */
 #include <flymask/flymask.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -36,9 +36,9 @@ static const char doc[] =
     "with a map at hand, and backward likewise. A visible pair counts 2 (D + DV) flops forward and 6 D + 4 DV "
     "backward. The peak is that of independent multiply-add chains in registers at the widest vectors, on as many "
     "threads; for bf16, of its dot products where the machine has them. With few queries a call waits for memory: "
-    "--bandwidth counts the bytes of K and V, each once, and sets their rate against a loop that only reads them. --sweep "
-    "runs the forward call in other sizes, in turn with those that the library chooses; each ratio is the choice's time "
-    "over the alternative's: above 1, the choice was not the best.\n"
+    "--bandwidth counts the bytes of K and V, each once, and sets their rate against a loop that only reads them. "
+    "--sweep runs the forward call in other sizes, in turn with those that the library chooses; each ratio is the "
+    "choice's time over the alternative's: above 1, the choice was not the best.\n"
     "\n"
     "On a GPU a measurement is as many calls as take 10 ms, from the first launch to the end of the last; compiling "
     "gives "
@@ -336,7 +336,8 @@ int command_bench(int argc, char **argv) {
   if (args.len_q < 0) usage_error(argv[0], "--lengths NQ,NKV is missing");
   if (!args.head_dim) usage_error(argv[0], "--head-dim D[,DV] is missing");
   if (!args.type) usage_error(argv[0], "--dtype f32|f16|bf16 is missing");
-  if (args.sweep && device_target(args.target)) usage_error(argv[0], "--sweep is for calls on the CPU, not for --target");
+  if (args.sweep && device_target(args.target))
+    usage_error(argv[0], "--sweep is for calls on the CPU, not for --target");
   bound_mask mask = {0};
   call_geometry call = {0};
   fly_error error;

@@ -8,8 +8,11 @@ static const struct argp_option options[] = {
     OPTION_HEAD_DIM,
     OPTION_DTYPE,
     OPTION_SCORE,
-    {"target", KEY_TARGET, "T", 0, "x86-64, x86-64-v3, x86-64-v4, x86-64-v4-bf16, aarch64, or a GPU: sm_80, ... (default: the best of this machine)", 0},
-    {"emit", KEY_EMIT, "image|ll|asm", 0, "What to write: the image (default), optimised LLVM IR, or assembly (PTX); of the modifier, with --score", 0},
+    {"target", KEY_TARGET, "T", 0,
+     "x86-64, x86-64-v3, x86-64-v4, x86-64-v4-bf16, aarch64, or a GPU: sm_80, ... (default: the best of this machine)",
+     0},
+    {"emit", KEY_EMIT, "image|ll|asm", 0,
+     "What to write: the image (default), optimised LLVM IR, or assembly (PTX); of the modifier, with --score", 0},
     {"backward", KEY_BACKWARD, NULL, 0, "Of a GPU's kernels, the text of the backward ones; an image holds all", 0},
     {"decode", KEY_DECODE, NULL, 0, "Of a GPU's kernels, the text of those for few queries and many keys", 0},
     {"out", KEY_OUT, "F", 0, "The file to write", 0},
@@ -29,7 +32,8 @@ static const char doc[] =
     "  flymask build causal --head-dim 64 --dtype f32 --target aarch64 -o c.image\n"
     "  flymask build causal --head-dim 128 --dtype bf16 --target sm_80 -o c.image\n";
 
-/* What the mask itself is compiled for: an image for a GPU holds its code for the CPU too, which maps are settled by. */
+/* What the mask itself is compiled for: an image for a GPU holds its code for the CPU too,
+ * which maps are settled by. */
 static const char *cpu_target(const arguments *args) { return device_target(args->target) ? NULL : args->target; }
 
 /* What is built in: the mask, and the modifier where there is one. */

@@ -1,5 +1,5 @@
-/* check.c: `flymask check`: compiles and verifies a mask, and a score modifier beside it, and says what they declare and
- * read; with lengths also what their author should know before they run. */
+/* check.c: `flymask check`: compiles and verifies a mask, and a score modifier beside it, and says what they declare
+ * and read; with lengths also what their author should know before they run. */
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>

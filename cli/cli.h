@@ -220,7 +220,7 @@ float f16_to_f32(uint16_t bits);
 uint16_t f32_to_f16(float value);
 uint16_t f32_to_bf16(float value);
 
-/* ---- calls on a GPU (device.c) ------------------------------------------------------------------------------------- */
+/* ---- calls on a GPU (device.c) ----------------------------------------------------------------------------------- */
 
 /* Whether --target names an NVIDIA GPU: cuda, sm_80, ... */
 bool device_target(const char *target);
@@ -319,7 +319,7 @@ const char *peak_kind(fly_type type);
 /* One measurement of about `ms` milliseconds on `threads` threads, in GFLOP/s. */
 double peak_measure(fly_type type, int threads, double ms);
 
-/* ---- a call in other sizes (sweep.c) ----------------------------------------------------------------------------------- */
+/* ---- a call in other sizes (sweep.c) ----------------------------------------------------------------------------- */
 
 typedef struct sweep sweep;
 /* Measures the alternatives to the sizes of a forward call on the CPU; *out is the caller's, also on failure. */
@@ -328,7 +328,7 @@ void sweep_free(sweep *s);
 json_t *sweep_json(const sweep *s); /* an array; NULL: no memory */
 void sweep_print(const sweep *s);
 
-/* ---- the memory's (bandwidth.c) ------------------------------------------------------------------------------------- */
+/* ---- the memory's (bandwidth.c) ---------------------------------------------------------------------------------- */
 
 /* Reads dense tensors once on `threads` threads, in GB/s. */
 double read_rate(const fly_tensor *const *tensors, int count, int threads);

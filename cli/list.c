@@ -36,7 +36,7 @@ static void list_free(list *all) {
   free(all->masks);
 }
 
-/* ---- descriptions -------------------------------------------------------------------------------------------------- */
+/* ---- descriptions ------------------------------------------------------------------------------------------------ */
 
 static const char *skip_space(const char *at) { return at + strspn(at, " \t\r\n"); }
 
@@ -86,7 +86,7 @@ static fly_status read_text(listed *mask, fly_error *error) {
   return FLY_OK;
 }
 
-/* ---- directories --------------------------------------------------------------------------------------------------- */
+/* ---- directories ------------------------------------------------------------------------------------------------- */
 
 static bool is_listed(const list *all, const listed *mask) {
   for (size_t i = 0; i < all->count; i++)
@@ -150,7 +150,7 @@ static fly_status collect(list *all, fly_error *error) {
   return status;
 }
 
-/* ---- output -------------------------------------------------------------------------------------------------------- */
+/* ---- output ------------------------------------------------------------------------------------------------------ */
 
 static fly_status print_json(const list *all, fly_error *error) {
   json_t *masks = json_array(), *scores = json_array();

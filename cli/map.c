@@ -66,8 +66,8 @@ fly_status map_build_once(bound_mask *mask, const fly_geometry *geometry, const 
   return status;
 }
 
-/* Whether the lists of tiles take at most half of the machine's memory: where more is asked for, the kernel may grant it
- * and end the process later. */
+/* Whether the lists of tiles take at most half of the machine's memory: where more is asked for, the kernel may grant
+ * it and end the process later. */
 static bool lists_fit(const fly_map_info *info) {
   long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
   if (pages <= 0 || page <= 0) return true;

@@ -1,6 +1,6 @@
-/* sweep.c: `flymask bench --sweep`: a forward call in other sizes than those that the library chooses. Input: a call that
- * has its map. Output: for each alternative its time, and the ratio of the choice's time to it: above 1, the model
- * missed something.
+/* sweep.c: `flymask bench --sweep`: a forward call in other sizes than those that the library chooses. Input: a
+ * call that has its map. Output: for each alternative its time, and the ratio of the choice's time to it: above 1,
+ * the model missed something.
  *
  * All alternatives run in turn, round by round, so that each meets the same machine; a ratio is the median of those of
  * the rounds. */
@@ -25,7 +25,7 @@ struct sweep {
   bool splits; /* few queries and many keys: only the ranges of keys matter */
 };
 
-/* ---- what to try -------------------------------------------------------------------------------------------------- */
+/* ---- what to try ------------------------------------------------------------------------------------------------- */
 
 static void add(sweep *s, int tile, const fly_cpu_sizes *sizes, bool chosen) {
   if (s->count == ALTERNATIVES) return;
@@ -60,7 +60,7 @@ static void list_alternatives(sweep *s, const fly_attention *call, const fly_map
 static fly_status prepare(sweep *s, const fly_attention *call, bound_mask *mask, fly_error *error) {
   fly_map_info info;
   fly_map_get_info(call->map, &info);
-  fly_cpu_sizes choice;
+  fly_cpu_sizes choice = {FLY_INIT(fly_cpu_sizes)};
   fly_status status = fly_attention_sizes(call, &choice, error);
   if (status != FLY_OK) return status;
   int64_t rows = call->q.shape[1] / call->k.shape[1] * call->q.shape[2];
@@ -77,7 +77,7 @@ static fly_status prepare(sweep *s, const fly_attention *call, bound_mask *mask,
   return status;
 }
 
-/* ---- measuring ---------------------------------------------------------------------------------------------------- */
+/* ---- measuring --------------------------------------------------------------------------------------------------- */
 
 static fly_status run_once(const alternative *a, const fly_attention *call, double *ms, fly_error *error) {
   fly_attention own = *call;
@@ -119,7 +119,7 @@ void sweep_free(sweep *s) {
   free(s);
 }
 
-/* ---- printing ----------------------------------------------------------------------------------------------------- */
+/* ---- printing ---------------------------------------------------------------------------------------------------- */
 
 json_t *sweep_json(const sweep *s) {
   json_t *list = json_array();

@@ -78,6 +78,9 @@ fly_status flyi_request_check(const fly_compile_options *options, flyi_request *
   if (!(o->clang_seconds >= 0))
     return flyi_fail(error, FLY_ERROR_ARGUMENT, "options.clang_seconds is %g: it must be above 0, or 0 for the default",
                      o->clang_seconds);
+  if (!(o->check_seconds >= 0))
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "options.check_seconds is %g: it must be above 0, or 0 for the default",
+                     o->check_seconds);
   fly_status status = flyi_isa_parse_any(o->target, &r->isa, error);
   return status ? status : make_key(r, error);
 }

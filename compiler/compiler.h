@@ -15,16 +15,16 @@
 
 #include "../runtime/runtime.h"
 
-/* ---- frontend (frontend.c, toolchain.c, process.c) -------------------------------------------------------------------- */
+/* ---- frontend (frontend.c, toolchain.c, process.c) --------------------------------------------------------------- */
 
-/* Runs clang on the source: textual LLVM IR, unoptimised, with debug locations. The child may open the source, mask.h and
- * clang's freestanding headers only (a virtual file system without fall-through). *ir is the caller's, with a NUL behind its
- * end. Clang's first error becomes ours, with its line and column. */
+/* Runs clang on the source: textual LLVM IR, unoptimised, with debug locations. The child may open the source, mask.h
+ * and clang's freestanding headers only (a virtual file system without fall-through). *ir is the caller's, with a NUL
+ * behind its end. Clang's first error becomes ours, with its line and column. */
 fly_status flyi_frontend(const char *source, const char *name, const fly_compile_options *options, flyi_bytes *ir,
                          fly_error *error);
 /* The same, with signed arithmetic marked as such (nsw): for diagnose.c. */
-fly_status flyi_frontend_watched(const char *source, const char *name, const fly_compile_options *options, flyi_bytes *ir,
-                                 fly_error *error);
+fly_status flyi_frontend_watched(const char *source, const char *name, const fly_compile_options *options,
+                                 flyi_bytes *ir, fly_error *error);
 
 /* ---- verify (verify.h lists its files) --------------------------------------------------------------------------- */
 
@@ -36,14 +36,16 @@ typedef struct flyi_declarations {
 } flyi_declarations;
 void flyi_declarations_free(flyi_declarations *declarations);
 
-/* Parses the IR, refuses what a mask must not do, and rewrites it to the *symbolic form*: a module whose one definition is
+/* Parses the IR, refuses what a mask must not do, and rewrites it to the *symbolic form*: a
+ * module whose one definition is
  *
  *     i1 @mask(i32 %b, i32 %h, i32 %q, i32 %kv)
  *
- * everything inlined, locals in registers where possible, every guard of mask.h's table in place, loops capped. It reads
+ * everything inlined, locals in registers where possible, every guard of mask.h's table in
+ * place, loops capped. It reads
  *
  *     @fly.param.NAME   external constant, loaded directly with the parameter's own type (bool: i8)
- *     @fly.data.NAME    external constant ptr: the loaded pointer is the base of element indices (GEPs of the element type)
+ *     @fly.data.NAME    external constant ptr: the loaded pointer is the base of indices (GEPs of the element type)
  *     @fly.count.NAME   external constant i64: elements; every index into the data has been clamped with it
  *     @fly.dim.NAME.K   external constant i64
  *     @fly_token_q(i32 b, i32 h, i32 q), @fly_token_kv(...), @fly_len_q(i32 b), @fly_len_kv(i32 b)
@@ -51,14 +53,15 @@ void flyi_declarations_free(flyi_declarations *declarations);
  *     constant tables (private constants of the source), LLVM integer intrinsics, fabs, copysign, sqrt, fpto{s,u}i.sat;
  *     memset and memmove of whole locals or parts of them
  *
- * and nothing else, and writes only to allocas of its own. No instruction can trap or be undefined, so every optimisation of
- * LLVM keeps its meaning. Debug locations are kept. The module belongs to `context`.
+ * and nothing else, and writes only to allocas of its own. No instruction can trap or be undefined, so every
+ * optimisation of LLVM keeps its meaning. Debug locations are kept. The module belongs to `context`.
  *
  * The symbolic form of a score modifier is
  *
  *     float @score(float %s, i32 %b, i32 %h, i32 %q, i32 %kv)
  *
- * which may also call float @fly_math_NAME(float...), NAME as in math.h: memory(none) nounwind willreturn speculatable. */
+ * which may also call float @fly_math_NAME(float...), NAME as in math.h: memory(none) nounwind
+ * willreturn speculatable. */
 fly_status flyi_verify(LLVMContextRef context, flyi_section ir, const char *name, LLVMModuleRef *out,
                        flyi_declarations *declarations, fly_error *error);
 fly_status flyi_verify_score(LLVMContextRef context, flyi_section ir, const char *name, LLVMModuleRef *out,
@@ -68,8 +71,8 @@ fly_status flyi_verify_score(LLVMContextRef context, flyi_section ir, const char
 
 /* The symbolic module (which it optimises in place) as a mask program, and what it reads (FLYI_READS_...): the
  * arguments that the answer depends on, and the tokens and lengths that code made of the module may ask for. */
-fly_status flyi_analyze(LLVMModuleRef module, const flyi_declarations *declarations, flyi_bytes *program, uint32_t *reads,
-                        fly_error *error);
+fly_status flyi_analyze(LLVMModuleRef module, const flyi_declarations *declarations, flyi_bytes *program,
+                        uint32_t *reads, fly_error *error);
 /* What a symbolic score modifier reads. */
 uint32_t flyi_score_reads(LLVMModuleRef module);
 
@@ -114,13 +117,13 @@ typedef struct flyi_arguments {
 fly_status flyi_connect(LLVMModuleRef module, const flyi_declarations *declarations, const flyi_arguments *where,
                         fly_error *error);
 
-/* ---- specialize (specialize.c) ---------------------------------------------------------------------------------------- */
+/* ---- specialize (specialize.c) ----------------------------------------------------------------------------------- */
 
 /* Joins the symbolic module (consumed) with its template for `isa`: globals become loads from flyi_mask_args, baked
  * parameters constants; then O3. What is left exports FLYI_TILE_SYMBOL alone, or FLYI_SCORE_SYMBOL and
  * FLYI_SLOPE_SYMBOL. */
-fly_status flyi_specialize(LLVMModuleRef module, const flyi_declarations *declarations, flyi_isa isa, LLVMModuleRef *out,
-                           fly_error *error);
+fly_status flyi_specialize(LLVMModuleRef module, const flyi_declarations *declarations, flyi_isa isa,
+                           LLVMModuleRef *out, fly_error *error);
 
 /* LLVM's passes by their textual names. machine may be NULL. */
 fly_status flyi_passes(LLVMModuleRef module, const char *passes, LLVMTargetMachineRef machine, fly_error *error);
@@ -170,8 +173,8 @@ typedef struct flyi_symbolic {
   const flyi_declarations *declarations;
 } flyi_symbolic;
 /* The same for a module with a modifier: it then holds float @modifier(float s, i32 b, i32 h, i32 q, i32 kv) or, with
- * the plan's `differentiate`, float @modifier_slope(..., ptr slope), and all functions that these call; the names of its
- * globals begin with FLYI_SCORE_PREFIX. On failure the module is still the caller's. */
+ * the plan's `differentiate`, float @modifier_slope(..., ptr slope), and all functions that these call; the names of
+ * its globals begin with FLYI_SCORE_PREFIX. On failure the module is still the caller's. */
 #define FLYI_SCORE_PREFIX "score."
 fly_status flyi_cuda_prepare_score(const flyi_symbolic *score, const flyi_cuda_plan *plan, flyi_cuda_traits *traits,
                                    fly_error *error);
@@ -181,15 +184,16 @@ fly_status flyi_cuda_place_variables(LLVMModuleRef module, fly_error *error);
 fly_status flyi_nvptx(flyi_symbolic mask, flyi_symbolic score, const flyi_cuda_plan *plan, const char *target,
                       fly_emit what, flyi_bytes *out, fly_error *error);
 
-/* ---- emit (emit.c) ---------------------------------------------------------------------------------------------------- */
+/* ---- emit (emit.c) ----------------------------------------------------------------------------------------------- */
 
 const char *flyi_triple(flyi_isa isa);
 const char *flyi_processor(flyi_isa isa); /* LLVM's name of it */
 LLVMTargetMachineRef flyi_target_machine(flyi_isa isa, fly_error *error); /* NULL: failed */
 /* An object file or, with `assembly`, its text. */
-fly_status flyi_emit(LLVMModuleRef module, LLVMTargetMachineRef machine, bool assembly, flyi_bytes *out, fly_error *error);
+fly_status flyi_emit(LLVMModuleRef module, LLVMTargetMachineRef machine, bool assembly, flyi_bytes *out,
+                     fly_error *error);
 
-/* ---- jit (jit.c) ------------------------------------------------------------------------------------------------------ */
+/* ---- jit (jit.c) ------------------------------------------------------------------------------------------------- */
 
 /* Links the object into the process by ORC. */
 fly_status flyi_jit_load(flyi_section object, flyi_code *out, fly_error *error);
@@ -220,18 +224,20 @@ fly_status flyi_make_object(LLVMModuleRef module, const flyi_declarations *decla
 /* A context that neither prints nor exits on errors. */
 LLVMContextRef flyi_context_create(void);
 
-/* ---- embedded files (embed.S) ----------------------------------------------------------------------------------------- */
+/* ---- embedded files (embed.S) ------------------------------------------------------------------------------------ */
 
 extern const char flyi_tile_bitcode[], flyi_tile_bitcode_end[]; /* templates/mask_tile.c */
 extern const char flyi_fwd_cuda_bitcode[], flyi_fwd_cuda_bitcode_end[]; /* templates/attn_fwd_cuda.c */
 extern const char flyi_fwd_f32_cuda_bitcode[], flyi_fwd_f32_cuda_bitcode_end[]; /* templates/attn_fwd_f32_cuda.c */
 extern const char flyi_split_cuda_bitcode[], flyi_split_cuda_bitcode_end[];         /* templates/attn_split_cuda.c */
-extern const char flyi_split_f32_cuda_bitcode[], flyi_split_f32_cuda_bitcode_end[]; /* templates/attn_split_f32_cuda.c */
+/* templates/attn_split_f32_cuda.c */
+extern const char flyi_split_f32_cuda_bitcode[], flyi_split_f32_cuda_bitcode_end[];
 extern const char flyi_bwd_rows_cuda_bitcode[], flyi_bwd_rows_cuda_bitcode_end[]; /* templates/attn_bwd_rows_cuda.c */
 extern const char flyi_bwd_keys_cuda_bitcode[], flyi_bwd_keys_cuda_bitcode_end[]; /* templates/attn_bwd_keys_cuda.c */
 extern const char flyi_bwd_keys_f32_cuda_bitcode[], flyi_bwd_keys_f32_cuda_bitcode_end[];
 extern const char flyi_bwd_queries_f32_cuda_bitcode[], flyi_bwd_queries_f32_cuda_bitcode_end[];
-extern const char flyi_bwd_queries_cuda_bitcode[], flyi_bwd_queries_cuda_bitcode_end[]; /* templates/attn_bwd_queries_cuda.c */
+/* templates/attn_bwd_queries_cuda.c */
+extern const char flyi_bwd_queries_cuda_bitcode[], flyi_bwd_queries_cuda_bitcode_end[];
 extern const char flyi_mask_header[], flyi_mask_header_end[];   /* include/flymask/mask.h, NUL-terminated */
 extern const char flyi_score_bitcode[], flyi_score_bitcode_end[]; /* templates/score_tile.c */
 extern const char flyi_math_bitcode[], flyi_math_bitcode_end[];   /* templates/score_math.c */

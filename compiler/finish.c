@@ -91,7 +91,8 @@ static void describe_calls(flyi_verifier *v) {
       for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) add_attribute(v, function, attributes[i], 0);
 }
 
-/* True for an access of the symbolic form: to a local, to a table, to the data of a buffer, or to a symbol as a whole. */
+/* True for an access of the symbolic form: to a local, to a table, to the data of a buffer, or
+ * to a symbol as a whole. */
 static bool is_known_access(LLVMValueRef access) {
   LLVMValueRef pointer = LLVMGetOperand(access, LLVMIsAStoreInst(access) ? 1 : 0), root = pointer;
   while (flyi_is_gep(root)) root = LLVMGetOperand(root, 0);

@@ -1,4 +1,5 @@
-/* question.h: questions about a watched mask or score modifier: whether something happens for any pair of a geometry. */
+/* question.h: questions about a watched mask or score modifier: whether something happens for
+ * any pair of a geometry. */
 #ifndef FLYMASK_QUESTION_H
 #define FLYMASK_QUESTION_H
 

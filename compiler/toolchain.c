@@ -112,8 +112,8 @@ static fly_status resources_by_asking(flyi_toolchain *tools, const fly_compile_o
   return status;
 }
 
-/* The executable, or NULL: there is none, or no memory (*failed). *wanted is the name that the caller or the environment
- * gives, NULL: none. */
+/* The executable, or NULL: there is none, or no memory (*failed). *wanted is the name that the caller or the
+ * environment gives, NULL: none. */
 static char *locate(const fly_compile_options *options, const char **wanted, bool *failed) {
   const char *name = options->clang && *options->clang ? options->clang : getenv("FLYMASK_CLANG");
   char versioned[32];

@@ -16,8 +16,8 @@ typedef struct flyi_toolchain {
 /* options->clang (may be NULL) is a path or a name to look for in PATH; then $FLYMASK_CLANG, clang-<LLVM major>,
  * clang. The limits in options must be set. */
 fly_status flyi_toolchain_find(const fly_compile_options *options, flyi_toolchain *out, fly_error *error);
-/* Adds what tells the clang that flyi_toolchain_find would take from another: where it lies, its size and its time. Starts no
- * process, and is fast. Nothing is added where there is none. False: no memory. */
+/* Adds what tells the clang that flyi_toolchain_find would take from another: where it lies, its size and its time.
+ * Starts no process, and is fast. Nothing is added where there is none. False: no memory. */
 bool flyi_toolchain_fingerprint(const fly_compile_options *options, flyi_bytes *out);
 void flyi_toolchain_free(flyi_toolchain *tools);
 

@@ -1,10 +1,11 @@
-/* watch.h: places of a mask or modifier that its author may want to hear of. While a mask is verified, watch.c plants a call
+/* watch.h: places of a mask or modifier that its author may want to hear of. While a mask is
+ * verified, watch.c plants a call
  *
  *     void fly_watch(i32 place, i1 happens, i64 value)
  *
- * at each of them, before the guards make everything total: it is reached where the source's own operation is, and `happens`
- * says whether what the place is watched for happens there (an overflow, a divisor of zero, ...; for a clause, whether it is
- * true). diagnose.c turns the calls into questions. */
+ * at each of them, before the guards make everything total: it is reached where the source's own operation is, and
+ * `happens` says whether what the place is watched for happens there (an overflow, a divisor of zero, ...; for a
+ * clause, whether it is true). diagnose.c turns the calls into questions. */
 #ifndef FLYMASK_WATCH_H
 #define FLYMASK_WATCH_H
 

@@ -1,7 +1,9 @@
 /* attention.c: the forward call. Checks it, builds its map where none is given, then runs phases of three parallel
- * steps: in which order to work; packing keys, where workers would otherwise wait for each other; the attention of up to
- * 128 queries at a time, which packs what is not packed yet. Steps share nothing but the workspace, and an item's result does not depend on who computes it. A call of few
- * queries and many keys goes another way (split.c). */
+ * steps: in which order to work; packing keys, where workers would otherwise wait for each other; the attention of up
+ * to 128 queries at a time, which packs what is not packed yet. Steps share nothing but the workspace, and an item's
+ * result does not depend on who computes it. A call of few queries and many keys goes another way (split.c). */
+
+#include <string.h>
 
 #include "cuda.h"
 
@@ -257,7 +259,12 @@ static fly_status find_sizes(const fly_attention *attention, fly_cpu_sizes *out,
 fly_status fly_attention_sizes(const fly_attention *attention, fly_cpu_sizes *out, fly_error *error) {
   if (!out) return flyi_fail(error, FLY_ERROR_ARGUMENT, "out is NULL");
   fly_cpu_sizes found = {0}; /* *out may be the call's own */
+  size_t room = out->size;
+  if (room < sizeof room)
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "out->size is %zu: set it with FLY_INIT(fly_cpu_sizes)", room);
   fly_status status = find_sizes(attention, &found, error);
-  *out = found;
+  found.size = room;
+  memset(out, 0, room);
+  memcpy(out, &found, room < sizeof found ? room : sizeof found); /* the caller's version may be shorter than ours */
   return status;
 }

@@ -1,6 +1,6 @@
 /* backward_tiles.c: the work of a backward call: each item takes a tile of keys, two or four blocks of 64,
- * through the queries that see it. dK and dV of the tile stay in a core's cache; dQ is added to in memory, in the order of the
- * tiles (backward_queries.c).
+ * through the queries that see it. dK and dV of the tile stay in a core's cache; dQ is added to in memory, in the order
+ * of the tiles (backward_queries.c).
  *
  * Nobody waits for ever. Items are handed out in ascending order (flyi_parallel), and those of a group in ascending
  * order of their tiles (locate), so that an item waits only for items that were handed out before it: for the tile

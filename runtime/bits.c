@@ -1,8 +1,8 @@
 /* bits.c: what is known of the single bits of nodes over a box, where intervals forget them: a word of flags has hardly
  * an interval, but its bits tell whether two words share one, or whether any of those that a shift may pick is set.
  *
- * Input: a node, and what is known of its operands, as intervals and bits. Output: its bits, of the 64-bit sign-extended
- * number. Only nodes whose bits some other node looks at take part (flyi_nodes.bitwise). */
+ * Input: a node, and what is known of its operands, as intervals and bits. Output: its bits, of the 64-bit
+ * sign-extended number. Only nodes whose bits some other node looks at take part (flyi_nodes.bitwise). */
 #include <stdlib.h>
 
 #include "nodes.h"

@@ -93,8 +93,8 @@ static void build_band(void *context, int64_t item, int worker) {
   b->failed = true;
 }
 
-/* Most maps are done before a thread has woken up, and on a busy machine waiting for one can cost a hundred times the work:
- * the caller's thread starts alone, and the others join what lasts longer than ALONE. */
+/* Most maps are done before a thread has woken up, and on a busy machine waiting for one can cost a hundred times the
+ * work: the caller's thread starts alone, and the others join what lasts longer than ALONE. */
 static void build_bands(build *b, const flyi_threads *threads) {
   int64_t end = flyi_nanoseconds() + ALONE, alone = 0;
   while (alone < b->bands && flyi_nanoseconds() < end) build_band(b, alone++, 0);

@@ -63,7 +63,8 @@ fly_status fly_buffer_create(fly_type type, int rank, const int64_t *shape, cons
   return flyi_buffer_take(type, rank, shape, copy, out, error);
 }
 
-fly_status flyi_buffer_take(fly_type type, int rank, const int64_t *shape, void *data, fly_buffer **out, fly_error *error) {
+fly_status flyi_buffer_take(fly_type type, int rank, const int64_t *shape, void *data, fly_buffer **out,
+                            fly_error *error) {
   *out = NULL;
   fly_buffer *buffer = flyi_alloc(1, sizeof *buffer);
   if (!buffer) {

@@ -94,7 +94,7 @@ void *flyi_workspace_take(size_t bytes) {
   size_t size = 0;
   char *memory = atomic_exchange(&kept, NULL);
   if (memory) memcpy(&size, memory, sizeof size);
-  if (size < bytes) {
+  if (!memory || size < bytes) {
     free(memory);
     size = bytes;
     memory = bytes > SIZE_MAX - HEAD_BYTES ? NULL : flyi_alloc_aligned(bytes + HEAD_BYTES);

@@ -81,7 +81,7 @@ fly_status flyi_workspace_check(const fly_attention *call, int64_t need, fly_err
 void *flyi_workspace_take(size_t bytes) FLYI_MUST_CHECK;
 void flyi_workspace_give(void *workspace);
 
-/* ---- the sizes it works in (sizes.c) ------------------------------------------------------------------------------ */
+/* ---- the sizes it works in (sizes.c) ----------------------------------------------------------------------------- */
 
 /* Copies the call's own sizes, or zeros, and refuses what cannot be. */
 fly_status flyi_sizes_check(const fly_attention *call, fly_cpu_sizes *out, fly_error *error);

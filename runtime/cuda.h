@@ -159,8 +159,8 @@ typedef enum flyi_cuda_rows_kernel {
   FLYI_ROWS_MERGE, FLYI_ROWS_MERGE_BACKWARD, FLYI_ROWS_GATE, FLYI_ROWS_GATE_BACKWARD, FLYI_ROWS_ZERO
 } flyi_cuda_rows_kernel;
 /* Launches one over `rows` rows, with its struct of launch_rows.h. The context is current. */
-fly_status flyi_cuda_run_rows(fly_cuda *cuda, flyi_cuda_stream stream, flyi_cuda_rows_kernel kernel, const void *argument,
-                              int64_t rows, fly_error *error);
+fly_status flyi_cuda_run_rows(fly_cuda *cuda, flyi_cuda_stream stream, flyi_cuda_rows_kernel kernel,
+                              const void *argument, int64_t rows, fly_error *error);
 
 /* Whether a forward call is one of few queries and many keys for this device; such a call, launched (cuda_split.c). */
 bool flyi_cuda_split_suits(const flyi_call *call);

@@ -355,8 +355,8 @@ static fly_status refuse_merging(const map_source *m, int64_t b, int64_t h, int6
                    (int)info->tile_kv * (by_query ? m->merge_columns : m->merge_rows));
 }
 
-/* In a merged tile of several kinds the mask decides all pairs, so its full and empty tiles must be the mask's. Those of
- * arrays, and of what is made of them, may be others: then they must fill merged tiles. */
+/* In a merged tile of several kinds the mask decides all pairs, so its full and empty tiles must be the mask's. Those
+ * of arrays, and of what is made of them, may be others: then they must fill merged tiles. */
 static fly_status check_mergeable(const map_source *m, fly_error *error) {
   const fly_map *map = m->map;
   const fly_order order = m->planes == map->planes ? FLY_BY_QUERY : FLY_BY_KEY;

@@ -83,7 +83,7 @@ static size_t stage(const merging *m, flyi_device_memory base, flyi_staging *s) 
   return table;
 }
 
-/* One partial needs no table, nor do none. */
+/* Without partials there is nothing to put: the kernel does not look at the table. */
 static fly_status put_partials(const merging *m, flyi_cuda_launch *l, flyi_cuda_merge *a, fly_error *error) {
   const fly_merge_call *c = m->c;
   flyi_staging s = {.dry = true};

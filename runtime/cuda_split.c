@@ -3,9 +3,9 @@
  * LSEs, and a merge of these, in ascending order of keys.
  *
  * Queries of all heads that share keys lie together in tiles of 16 rows, so that keys and values are read once for all
- * of them. There are as many parts as fill the device, but none of less than 256 keys; they share the tiles that the map
- * has, not the keys, so that a window's parts are as large as each other. The result depends on the number of parts,
- * and so on the device's number of multiprocessors and the call's shapes, but on nothing else. */
+ * of them. There are as many parts as fill the device, but none of less than 256 keys; they share the tiles that the
+ * map has, not the keys, so that a window's parts are as large as each other. The result depends on the number of
+ * parts, and so on the device's number of multiprocessors and the call's shapes, but on nothing else. */
 #include "cuda.h"
 
 enum {

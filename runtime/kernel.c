@@ -1,6 +1,6 @@
-/* kernel.c: kernels: a mask, perhaps a score modifier, an element type, head dimensions and a target. On the CPU the code
- * of one is there already: the mask's and the modifier's functions, and the target's builds of the templates (cpu.c). For
- * a GPU it is PTX, made or loaded when it is asked for (cuda_code.c). */
+/* kernel.c: kernels: a mask, perhaps a score modifier, an element type, head dimensions and a target. On the CPU the
+ * code of one is there already: the mask's and the modifier's functions, and the target's builds of the templates
+ * (cpu.c). For a GPU it is PTX, made or loaded when it is asked for (cuda_code.c). */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,9 @@
 /* permutation.c: reproducible uniform permutations, and what row maps need: inverse and validation.
  *
- * The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3, SC 2011): a bijection
- * of a 128-bit counter under a 64-bit key. The key is the seed; the counter is (block, layer, step, head), so that streams of
- * different layers, steps and heads never overlap. Only integers are used: the result is the same everywhere. */
+ * The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3, SC
+ * 2011): a bijection of a 128-bit counter under a 64-bit key. The key is the seed; the counter is (block, layer,
+ * step, head), so that streams of different layers, steps and heads never overlap. Only integers are used: the
+ * result is the same everywhere. */
 #include <inttypes.h>
 #include <stdlib.h>
 

@@ -1,7 +1,8 @@
 /* pyramid.c: summaries of captured arrays: minima and maxima, and which bits are set in all elements and in any.
  *
  * Over a range of indices: a sparse table over blocks of 64 elements (level j holds blocks i .. i + 2^j - 1), so
- * that a query is two look-ups and a scan of the two ends. Over a box of a table: cells of 2^l x 2^l, or longer ones. */
+ * that a query is two look-ups and a scan of the two ends. Over a box of a table: cells of 2^l
+ * x 2^l, or longer ones. */
 #include <stdlib.h>
 #include <string.h>
 

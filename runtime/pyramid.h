@@ -1,7 +1,7 @@
 /* pyramid.h: summaries of an array of integers over ranges of its indices, and over boxes where it is read as a table
- * of rows: minima and maxima, and, where masks look at bits, which of them are set in all elements and in any. Each part
- * is built when the first map needs it and then shared: what prepares one may be called from several threads. Elements
- * are read as signed numbers of their width. */
+ * of rows: minima and maxima, and, where masks look at bits, which of them are set in all elements and in any. Each
+ * part is built when the first map needs it and then shared: what prepares one may be called from several threads.
+ * Elements are read as signed numbers of their width. */
 #ifndef FLYMASK_PYRAMID_H
 #define FLYMASK_PYRAMID_H
 
@@ -10,8 +10,8 @@
 #include "interval.h"
 #include "runtime.h"
 
-/* The array read as rows of `columns`: level 0 is the array itself, a cell of level 1 has 2 x 2 elements, or 2^aspect x 1
- * (aspect > 0), or 1 x 2^-aspect; each further level has 2 x 2 of the last. */
+/* The array read as rows of `columns`: level 0 is the array itself, a cell of level 1 has 2 x 2 elements, or 2^aspect x
+ * 1 (aspect > 0), or 1 x 2^-aspect; each further level has 2 x 2 of the last. */
 typedef struct flyi_mip {
   int64_t columns, rows;
   int aspect;

@@ -103,8 +103,8 @@ static bool is_over(walk *w) {
 
 /* Where a mask reads arrays without order by the query, nothing is known of several rows of tiles, and much of one. */
 
-/* Looks at tiles [column, column + columns) of a row, whose part that depends on q alone has been evaluated, from coarse
- * to fine; without `emits` it only counts the evaluations that this takes. */
+/* Looks at tiles [column, column + columns) of a row, whose part that depends on q alone has been evaluated, from
+ * coarse to fine; without `emits` it only counts the evaluations that this takes. */
 static int32_t refine_row(walk *w, int32_t row, int32_t column, int32_t columns, bool emits) {
   const flyi_survey *s = w->survey;
   const flyi_nodes *n = s->nodes;
@@ -152,8 +152,8 @@ static void refine_rows(walk *w, const flyi_rectangle *r) {
 /* So many levels of squares without a decision, and a row is tried. */
 enum { VAIN_LEVELS = 5, LEAST_LEVEL = 3 };
 
-/* Evaluates the four children of a node, of which (level, row, column) is the first: two evaluations of what depends on q
- * alone, two for kv, four for both. Returns whether all are partial. */
+/* Evaluates the four children of a node, of which (level, row, column) is the first: two evaluations of what depends on
+ * q alone, two for kv, four for both. Returns whether all are partial. */
 static bool look_at_children(walk *w, int level, int64_t row, int64_t column, flyi_rectangle child[4]) {
   const flyi_survey *s = w->survey;
   const flyi_nodes *n = s->nodes;

@@ -13,15 +13,16 @@
 #define FLYI_MUST_CHECK __attribute__((warn_unused_result))
 #define FLYI_PRINTF(text, first) __attribute__((format(printf, text, first)))
 
-/* ---- errors, memory (error.c) ---------------------------------------------------------------------------------------- */
+/* ---- errors, memory (error.c) ------------------------------------------------------------------------------------ */
 
 /* Fills *error (if not NULL) and returns `status`, so that a function can end with `return flyi_fail(...)`. */
 fly_status flyi_fail(fly_error *error, fly_status status, const char *format, ...) FLYI_PRINTF(3, 4);
-fly_status flyi_fail_at(fly_error *error, const char *file, int line, int column, const char *format, ...) FLYI_PRINTF(5, 6);
+fly_status flyi_fail_at(fly_error *error, const char *file, int line, int column, const char *format, ...)
+    FLYI_PRINTF(5, 6);
 fly_status flyi_no_memory(fly_error *error);
 
-/* Every allocation of the library goes through these, so that tests can make the n-th one fail (flyi_fail_allocation(n);
- * 0: none). NULL for failure and for sizes that overflow. Zeroed. */
+/* Every allocation of the library goes through these, so that tests can make the n-th one fail
+ * (flyi_fail_allocation(n); 0: none). NULL for failure and for sizes that overflow. Zeroed. */
 void *flyi_alloc(size_t count, size_t size) FLYI_MUST_CHECK;
 void *flyi_alloc_aligned(size_t bytes) FLYI_MUST_CHECK; /* at 64 bytes, not zeroed; free with free() */
 void *flyi_grow(void *old, size_t count, size_t size) FLYI_MUST_CHECK;
@@ -45,7 +46,7 @@ typedef struct flyi_hash {
 flyi_hash flyi_hash_bytes(const void *data, size_t size);
 static inline bool flyi_hash_equal(flyi_hash a, flyi_hash b) { return a.low == b.low && a.high == b.high; }
 
-/* ---- threads (threads.c) --------------------------------------------------------------------------------------------- */
+/* ---- threads (threads.c) ----------------------------------------------------------------------------------------- */
 
 typedef struct flyi_threads {
   int limit; /* 0: OpenMP's own */
@@ -55,19 +56,19 @@ typedef struct flyi_threads {
 
 /* How many workers flyi_parallel would use for `count` items: per-worker scratch is sized by it. */
 int flyi_worker_count(const flyi_threads *threads, int64_t count);
-/* Runs body(context, item, worker) for every item in [0, count): items are handed out in ascending order, one at a time, and
- * worker is in [0, flyi_worker_count). */
+/* Runs body(context, item, worker) for every item in [0, count): items are handed out in ascending order, one at a
+ * time, and worker is in [0, flyi_worker_count). */
 void flyi_parallel(const flyi_threads *threads, int64_t count, void (*body)(void *context, int64_t item, int worker),
                    void *context);
 
-/* ---- copies on devices (cuda_resident.c) ------------------------------------------------------------------------------ */
+/* ---- copies on devices (cuda_resident.c) ------------------------------------------------------------------------- */
 
 /* What devices hold of an object: a list, empty at first. The object's end frees all of it. */
 typedef struct flyi_resident flyi_resident;
 typedef _Atomic(flyi_resident *) flyi_residents;
 void flyi_residents_free(flyi_residents *list);
 
-/* ---- buffers (buffer.c) ---------------------------------------------------------------------------------------------- */
+/* ---- buffers (buffer.c) ------------------------------------------------------------------------------------------ */
 
 struct fly_buffer {
   atomic_int references;
@@ -81,11 +82,12 @@ struct fly_buffer {
   flyi_residents residents;
 };
 
-/* A buffer of data that the library made: `data`, from flyi_alloc with 8 bytes more than it holds, is taken over, also on
- * failure. The shape is right. */
-fly_status flyi_buffer_take(fly_type type, int rank, const int64_t *shape, void *data, fly_buffer **out, fly_error *error);
+/* A buffer of data that the library made: `data`, from flyi_alloc with 8 bytes more than it holds, is taken over, also
+ * on failure. The shape is right. */
+fly_status flyi_buffer_take(fly_type type, int rank, const int64_t *shape, void *data, fly_buffer **out,
+                            fly_error *error);
 
-/* ---- images (image.c) ------------------------------------------------------------------------------------------------ */
+/* ---- images (image.c) -------------------------------------------------------------------------------------------- */
 
 /* The sections of an image. A section that is absent has size 0. Pointers are into the image. */
 typedef struct flyi_section {
@@ -102,7 +104,10 @@ typedef struct flyi_parameter {
 
 /* SPLIT: forward, few queries and many keys; code of its own only on GPUs. */
 typedef enum flyi_direction {
-  FLYI_DIRECTION_FORWARD, FLYI_DIRECTION_BACKWARD, FLYI_DIRECTION_SPLIT, FLYI_DIRECTIONS
+  FLYI_DIRECTION_FORWARD = FLY_PASS_FORWARD,
+  FLYI_DIRECTION_BACKWARD = FLY_PASS_BACKWARD,
+  FLYI_DIRECTION_SPLIT = FLY_PASS_DECODE,
+  FLYI_DIRECTIONS
 } flyi_direction;
 
 /* A kernel of a PTX text. One role may have several: the first whose needs the call and the device meet is the one to
@@ -153,21 +158,22 @@ fly_status flyi_image_write(const flyi_image *image, flyi_bytes *out, fly_error 
 /* Checks size, magic, version, checksum, every offset and count, and the program (flyi_program_check). */
 fly_status flyi_image_read(const void *bytes, size_t size, flyi_image *out, fly_error *error);
 void flyi_image_free(flyi_image *image);
-/* Whether both declare parameters and buffers of the same types in the same order: then the slots of one suit the other. */
+/* Whether both declare parameters and buffers of the same types in the same order: then the slots
+ * of one suit the other. */
 bool flyi_image_same_slots(const flyi_image *a, const flyi_image *b);
 /* Of the sources that decide what a compilation gives and how it is read (build_id.cmake): images of another build are
  * refused. */
 extern const uint64_t flyi_build_id;
 
-/* ---- the cache (cache.c) --------------------------------------------------------------------------------------------- */
+/* ---- the cache (cache.c) ----------------------------------------------------------------------------------------- */
 
-/* Reads entry `key` of `directory` (NULL: the user's; "": none). Absent, unreadable or foreign files are a miss: false. The
- * caller checks the bytes with flyi_image_read. */
+/* Reads entry `key` of `directory` (NULL: the user's; "": none). Absent, unreadable or foreign files are a miss: false.
+ * The caller checks the bytes with flyi_image_read. */
 bool flyi_cache_read(const char *directory, flyi_hash key, flyi_bytes *out);
 /* Writes by rename; a failure is not an error, only no entry. */
 void flyi_cache_write(const char *directory, flyi_hash key, const void *data, size_t size);
 
-/* ---- code (loader.c) ------------------------------------------------------------------------------------------------- */
+/* ---- code (loader.c) --------------------------------------------------------------------------------------------- */
 
 /* Executable code of one image: a mask's `tile`, or the others of a score modifier. `unload` frees it. */
 typedef struct flyi_code {
@@ -181,8 +187,9 @@ typedef struct flyi_code {
 
 /* Maps a relocatable ELF object of our own making, without LLVM: anything it does not expect is an error. */
 fly_status flyi_code_load(flyi_section object, flyi_code *out, fly_error *error);
-/* relocate.c: 4 bytes at `at`, which will be at address `place`, are made to refer to address `value`, as the relocation
- * type of an ELF machine (EM_X86_64, EM_AARCH64) says. FLY_ERROR_IMAGE: an unknown type, or out of its range. */
+/* relocate.c: 4 bytes at `at`, which will be at address `place`, are made to refer to address `value`,
+ * as the relocation type of an ELF machine (EM_X86_64, EM_AARCH64) says. FLY_ERROR_IMAGE: an unknown
+ * type, or out of its range. */
 fly_status flyi_relocate(int machine, uint32_t type, uint8_t *at, uint64_t value, uint64_t place, fly_error *error);
 
 /* The functions that code may hold. */
@@ -190,7 +197,7 @@ enum { FLYI_ENTRY_TILE, FLYI_ENTRY_SCORE, FLYI_ENTRY_SLOPE, FLYI_ENTRIES };
 extern const char *const flyi_entry_names[FLYI_ENTRIES];
 void flyi_code_enter(flyi_code *code, int entry, void *address);
 
-/* ---- masks, bound masks (mask.c) ------------------------------------------------------------------------------------- */
+/* ---- masks, bound masks (mask.c) --------------------------------------------------------------------------------- */
 
 /* A score modifier is one of these too, of its own kind: fly_score is the public name of the same struct. */
 struct fly_mask {
@@ -228,8 +235,8 @@ struct fly_bound {
   flyi_hash hash;       /* of the mask's identity, the values and the buffers' contents */
 };
 
-/* Copies a caller's struct that begins with `size` into ours of `size` bytes: fields that the caller's version does not have
- * become 0. False where the size is too small, or the caller's version sets fields that ours does not have. */
+/* Copies a caller's struct that begins with `size` into ours of `size` bytes: fields that the caller's version does not
+ * have become 0. False where the size is too small, or the caller's version sets fields that ours does not have. */
 bool flyi_copy_struct(void *out, size_t size, const void *in) FLYI_MUST_CHECK;
 
 /* A geometry checked and completed: what a map or a call is evaluated over. Row maps stay the caller's. */
@@ -243,16 +250,17 @@ int64_t flyi_len_q(const fly_geometry *g, int64_t b);
 int64_t flyi_len_kv(const fly_geometry *g, int64_t b);
 
 /* The arguments of a compiled mask for one call. Owns the identity row maps it may need. */
-fly_status flyi_mask_args_create(const fly_bound *bound, const fly_geometry *geometry, flyi_mask_args **out, fly_error *error);
+fly_status flyi_mask_args_create(const fly_bound *bound, const fly_geometry *geometry, flyi_mask_args **out,
+                                 fly_error *error);
 void flyi_mask_args_free(flyi_mask_args *args);
 
 /* ---- mask programs (program.c, decode.c, nodes.c, interval.c, pyramid.c) ----------------------------------------- */
 
-/* A program is the mask's control-flow graph in our own serialised form. The checker accepts exactly what the decoder can
- * decode without reading outside. */
+/* A program is the mask's control-flow graph in our own serialised form. The checker accepts exactly what the decoder
+ * can decode without reading outside. */
 fly_status flyi_program_check(flyi_section program, const flyi_image *image, fly_error *error);
 
-/* ---- block maps (quadtree.c, blockmap.c) ------------------------------------------------------------------------------ */
+/* ---- block maps (quadtree.c, blockmap.c) ------------------------------------------------------------------------- */
 
 /* The runs of one (b, h) of a map, in one order: row i's are runs[start[i]] .. runs[start[i + 1] - 1]. */
 typedef struct flyi_plane {
@@ -272,7 +280,7 @@ typedef struct flyi_known_rows {
 /* A pair of a map is visible where its tile is full, or partial and `tile` says so. */
 struct fly_map {
   atomic_int references;
-  fly_bound *bound;      /* what decides the pairs of partial tiles; NULL: no mask does, no attention call takes the map */
+  fly_bound *bound;      /* decides the pairs of partial tiles; NULL: none does, and no attention call takes the map */
   flyi_tile_fn *tile;    /* the bound mask's, or one of mapbits.c; NULL: nothing decides them */
   flyi_mask_args *args;  /* of tile: a copy of everything the mask reads, row maps included */
   fly_map *part[2];      /* retained: what `tile` asks, for a map made of maps */
@@ -291,8 +299,10 @@ struct fly_map {
   void *memory;
 };
 
-/* A map of the geometry without bound, planes, batch and heads; tile sizes are set. Its release frees all that is added. */
-fly_status flyi_map_create(const fly_geometry *geometry, const fly_map_options *options, fly_map **out, fly_error *error);
+/* A map of the geometry without bound, planes, batch and heads; tile sizes are set. Its release
+ * frees all that is added. */
+fly_status flyi_map_create(const fly_geometry *geometry, const fly_map_options *options, fly_map **out,
+                           fly_error *error);
 /* Sets bound, tile and args. The caller releases the map where this fails. */
 fly_status flyi_map_bind(fly_map *map, fly_bound *bound, fly_error *error);
 /* When planes and counts are there: the rest of its info. */
@@ -302,10 +312,10 @@ fly_status flyi_map_transpose(fly_map *map, const flyi_threads *threads, fly_err
 /* The plane of the call's (b, h); NULL where that does not exist, or has not been transposed. */
 const flyi_plane *flyi_map_plane(const fly_map *map, fly_order order, int64_t b, int64_t h);
 
-/* ---- CPU targets (cpu.c) --------------------------------------------------------------------------------------------- */
+/* ---- CPU targets (cpu.c) ----------------------------------------------------------------------------------------- */
 
-/* Vector levels of each architecture, best last. The compiler makes code for all of them, and a library holds the kernels
- * of its own architecture. */
+/* Vector levels of each architecture, best last. The compiler makes code for all of them, and a library holds the
+ * kernels of its own architecture. */
 typedef enum flyi_isa {
   FLYI_X86_64, FLYI_X86_64_V3, FLYI_X86_64_V4, FLYI_X86_64_V4_BF16,
   FLYI_AARCH64,
@@ -334,13 +344,13 @@ flyi_isa flyi_isa_vectors(flyi_isa isa);      /* without bf16's own instructions
 const char *flyi_isa_machine(flyi_isa isa);   /* "x86-64": the architecture */
 bool flyi_isa_is_here(flyi_isa isa);          /* of this library's architecture */
 int flyi_isa_build(flyi_isa isa);             /* its place in FLYI_BUILDS */
-/* NULL or "cpu": the best. FLY_ERROR_ARGUMENT: not a target, or $FLYMASK_ISA is none; FLY_ERROR_UNSUPPORTED: not on this
- * machine, or above $FLYMASK_ISA. */
+/* NULL or "cpu": the best. FLY_ERROR_ARGUMENT: not a target, or $FLYMASK_ISA is none; FLY_ERROR_UNSUPPORTED: not on
+ * this machine, or above $FLYMASK_ISA. */
 fly_status flyi_isa_parse(const char *target, flyi_isa *out, fly_error *error);
 /* The same of code that is made here and may run elsewhere: the levels of other architectures too. */
 fly_status flyi_isa_parse_any(const char *target, flyi_isa *out, fly_error *error);
 
-/* ---- kernels (kernel.c, kernel_image.c) ------------------------------------------------------------------------------- */
+/* ---- kernels (kernel.c, kernel_image.c) -------------------------------------------------------------------------- */
 
 typedef struct flyi_cuda_code flyi_cuda_code;
 
@@ -374,9 +384,10 @@ struct flyi_cuda_code {
 bool flyi_is_cuda_target(const char *target);
 /* The kernel's code for a direction on a device of compute capability "sm_NN" (NULL: the kernel's own target): as
  * loaded, or compiled now. It stays the kernel's. Thread-safe. */
-fly_status flyi_kernel_cuda(fly_kernel *kernel, flyi_direction direction, const char *device, const flyi_cuda_code **out,
-                            fly_error *error);
-/* The compiler's part: PTX for a mask and a modifier (NULL: none), from the cache or compiled. libflymask_runtime has no compiler and says so. */
+fly_status flyi_kernel_cuda(fly_kernel *kernel, flyi_direction direction, const char *device,
+                            const flyi_cuda_code **out, fly_error *error);
+/* The compiler's part: PTX for a mask and a modifier (NULL: none), from the cache or compiled. libflymask_runtime has
+ * no compiler and says so. */
 fly_status flyi_cuda_compile(const fly_mask *mask, const fly_mask *score, const fly_kernel_desc *desc,
                              flyi_direction direction, const char *target, flyi_cuda_code **out, fly_error *error);
 void flyi_cuda_code_free(flyi_cuda_code *code);

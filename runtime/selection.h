@@ -44,7 +44,8 @@ void flyi_selected_free(flyi_selected *selected);
 fly_status flyi_selected_read(const fly_selection *s, const fly_selection_desc *desc, int64_t b, int64_t h, int64_t i,
                               flyi_selected *out, fly_error *error);
 
-/* The forward pass on a GPU (cuda_selection.c): `bytes` for the grouped call's outputs and, from lse_at on, its LSEs. */
+/* The forward pass on a GPU (cuda_selection.c): `bytes` for the grouped call's outputs and,
+ * from lse_at on, its LSEs. */
 fly_status flyi_cuda_selection(const fly_selection *s, const fly_attention *whole, fly_attention *grouped,
                                size_t lse_at, size_t bytes, fly_error *error);
 

@@ -43,8 +43,8 @@ static flyi_box block_of(const flyi_box *t, int64_t q, int64_t kv) {
   return part;
 }
 
-/* What the nodes know of the tile's blocks. *open gets a bit for each of the first 64 that stays open, one above all for
- * the rest. */
+/* What the nodes know of the tile's blocks. *open gets a bit for each of the first 64 that stays open, one
+ * above all for the rest. */
 static int known_blocks(const flyi_survey *s, flyi_scratch *scratch, const flyi_box *t, int seen, uint64_t *open) {
   int i = 0;
   *open = 0;

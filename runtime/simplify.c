@@ -368,7 +368,8 @@ static bool split_index(flyi_nodes *n, const flyi_pyramid *array, int32_t index,
   return rows_within(n, array, *u, c);
 }
 
-/* How far a node goes for one step of the query or key that it depends on, in powers of two; 0 where it depends on both. */
+/* How far a node goes for one step of the query or key that it depends on, in powers of two; 0
+ * where it depends on both. */
 static double pace(const flyi_nodes *n, int32_t a) {
   bool by_q = n->depends[a] == FLYI_ON_Q;
   double span = (double)n->range[a].hi - (double)n->range[a].lo + 1;

@@ -1,7 +1,7 @@
 /* split.c: the forward call of few queries and many keys, as when a model writes one token after the other. Input: a
- * checked call and its map. Two parallel steps: ranges of split_keys keys (sizes.c), each read once for all query heads of
- * its group; and the ranges' partial attentions joined, row by row, in ascending order. The ranges depend on the number
- * of keys alone, so that results are the same for any number of threads.
+ * checked call and its map. Two parallel steps: ranges of split_keys keys (sizes.c), each read once for all query heads
+ * of its group; and the ranges' partial attentions joined, row by row, in ascending order. The ranges depend on the
+ * number of keys alone, so that results are the same for any number of threads.
  *
  * Workspace: groups * ranges * rows * 4 (DV padded + 2) + workers * (64 * 4 * DV padded + 16 * 4 (D + DV padded) + 10
  * KiB) bytes, about, a group being a (batch entry, key/value head), rows its query heads times queries. */

@@ -1,7 +1,7 @@
 /* threads.c: work for several threads: OpenMP's, or the caller's own parallel-for.
  *
- * Each worker takes the next item from a shared counter, so items start in ascending order whatever runs them; where the
- * caller's pool runs workers one after the other, the first one does everything. */
+ * Each worker takes the next item from a shared counter, so items start in ascending order whatever runs them; where
+ * the caller's pool runs workers one after the other, the first one does everything. */
 #include <omp.h>
 
 #include "runtime.h"

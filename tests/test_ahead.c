@@ -35,7 +35,7 @@ static void ck_says(const fly_error *error, const char *part) {
   ck_assert_msg(strstr(error->message, part) != NULL, "\"%s\" is not in \"%s\"", part, error->message);
 }
 
-/* ---- what the other machine's loader meets ------------------------------------------------------------------------ */
+/* ---- what the other machine's loader meets ----------------------------------------------------------------------- */
 
 typedef struct object {
   const uint8_t *data;
@@ -115,7 +115,7 @@ START_TEST(the_loader_knows_all_that_masks_and_modifiers_need) { /* _i: masks, s
 }
 END_TEST
 
-/* ---- what is refused here ------------------------------------------------------------------------------------------ */
+/* ---- what is refused here ---------------------------------------------------------------------------------------- */
 
 START_TEST(a_mask_for_another_machine_is_not_bound) {
   fly_error error = {0};

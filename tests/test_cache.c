@@ -54,8 +54,8 @@ static const char *below(const char *name) {
   return path;
 }
 
-/* What changes the process for good (limits, its user, its umask) runs in a child: suites may run without a process for each
- * test. `body` must not use Check. */
+/* What changes the process for good (limits, its user, its umask) runs in a child: suites may run without a process for
+ * each test. `body` must not use Check. */
 static bool in_child(bool (*body)(void)) {
   int status = -1;
   fflush(NULL);

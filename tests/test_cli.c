@@ -115,7 +115,9 @@ START_TEST(wrong_usage_exits_with_2_and_says_what_is_wrong) {
       {"run causal" FILES " --out /tmp/../tmp/no.npy --lse /tmp/no.npy", "--out and --lse are the same file"},
       {"run causal" FILES " --dout o.npy --dk no.npy --dv ./no.npy", "--dk and --dv are the same"},
       {"run causal" FILES " --out no.npy --lse no.npy", "--out and --lse are the same file, no.npy"},
-      {"run causal" FILES " --sink s --dout o --dq " FLYMASK_SOURCE "/README.md --dsink " FLYMASK_SOURCE "/docs/../README.md", "--dq and --dsink are the same"},
+      {"run causal" FILES " --sink s --dout o --dq " FLYMASK_SOURCE "/README.md --dsink " FLYMASK_SOURCE
+       "/docs/../README.md",
+       "--dq and --dsink are the same"},
       {"run causal --threads 0" FILES, "--threads wants an integer of 1 to 4096"},
       {"map causal", "--lengths NQ,NKV is missing"},
       {"map causal --lengths 5,6,7", "--lengths wants an integer"},

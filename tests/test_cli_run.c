@@ -372,7 +372,8 @@ static void widen_sample(const char *name, double *values, int64_t heads) {
   free(wide);
 }
 
-/* No element further off than `most`, and the Frobenius norm of the differences over that of the values at most `relative`. */
+/* No element further off than `most`, and the Frobenius norm of the differences over that of the
+ * values at most `relative`. */
 static void check_accuracy(const char *name, const double *values, int64_t count, double most, double relative) {
   npy_array a;
   fly_error error;

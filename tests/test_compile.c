@@ -225,6 +225,8 @@ START_TEST(wrong_options_are_refused) {
   refused(FLY_ERROR_ARGUMENT, "clang_seconds is -1", window, OPTIONS(.clang_seconds = -1));
   refused(FLY_ERROR_ARGUMENT, "clang_seconds is nan", window, OPTIONS(.clang_seconds = fabs(NAN)));
   refused(FLY_ERROR_ARGUMENT, "clang_seconds is -inf", window, OPTIONS(.clang_seconds = -INFINITY));
+  refused(FLY_ERROR_ARGUMENT, "check_seconds is -1", window, OPTIONS(.check_seconds = -1));
+  refused(FLY_ERROR_ARGUMENT, "check_seconds is nan", window, OPTIONS(.check_seconds = fabs(NAN)));
   fly_error error = {0};
   ck_assert_int_eq(fly_mask_compile(window, "w.c", NULL, NULL, &error), FLY_ERROR_ARGUMENT);
 }

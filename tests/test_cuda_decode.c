@@ -231,7 +231,7 @@ START_TEST(results_are_the_same_bits_whatever_order_copies_land_in) {
 }
 END_TEST
 
-/* ---- when ---------------------------------------------------------------------------------------------------------- */
+/* ---- when -------------------------------------------------------------------------------------------------------- */
 
 START_TEST(calls_of_many_queries_or_few_keys_go_the_usual_way) {
   static const int64_t lengths[][2] = {{1, 511}, {65, 600}, {17, 600}};

@@ -124,7 +124,8 @@ START_TEST(the_command_says_what_was_not_decided) {
         file);
   fclose(file);
   command_result r = command_run(FLYMASK_SOURCE, "check %s --lengths 8192 --seconds 1", path);
-  ck_assert_msg(r.code == 0 && strstr(r.out, "not decided: each has 0.0333333 seconds"), "%d: %s%s", r.code, r.out, r.err);
+  ck_assert_msg(r.code == 0 && strstr(r.out, "not decided: each has 0.0333333 seconds"), "%d: %s%s", r.code, r.out,
+                r.err);
   command_free(&r);
   r = command_run(FLYMASK_SOURCE, "check %s --lengths 8192 --seconds 0", path);
   ck_assert_msg(r.code == 2 && strstr(r.err, "--seconds wants a number above 0"), "%d: %s", r.code, r.err);

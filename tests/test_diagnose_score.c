@@ -1,5 +1,5 @@
-/* What the author of a score modifier is told: golden texts, brute force in 64-bit arithmetic over the pairs that a mask
- * sees, and silence about the library. */
+/* What the author of a score modifier is told: golden texts, brute force in 64-bit arithmetic over the pairs that a
+ * mask sees, and silence about the library. */
 #include <math.h>
 #include <unistd.h>
 

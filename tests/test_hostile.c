@@ -1,5 +1,5 @@
-/* Sources that mean harm: each is refused in clear words, in time, or it is harmless: then the mask sees what the plain one
- * sees. refusals/ has one file for each thing that a mask cannot do; here is what wants to pass by other ways. */
+/* Sources that mean harm: each is refused in clear words, in time, or it is harmless: then the mask sees what the plain
+ * one sees. refusals/ has one file for each thing that a mask cannot do; here is what wants to pass by other ways. */
 #include <time.h>
 
 #include "map_case.h"

@@ -108,7 +108,8 @@ END_TEST
 
 START_TEST(empty_calls_have_empty_maps) {
   fly_bound *bound = map_bind(causal, NULL, 0);
-  fly_geometry empty[] = {map_square(1, 1, 0), map_square(0, 3, 50), map_square(2, 0, 50), map_square(2, 2, 50), map_square(2, 2, 50)};
+  fly_geometry empty[] = {map_square(1, 1, 0), map_square(0, 3, 50), map_square(2, 0, 50), map_square(2, 2, 50),
+                          map_square(2, 2, 50)};
   empty[3].len_q = 0, empty[4].len_kv = 0;
   for (size_t i = 0; i < sizeof empty / sizeof *empty; i++) {
     fly_map *map = map_build(bound, &empty[i], 0);

@@ -1,5 +1,5 @@
-/* Masks that look at single bits: what the analysis knows of bits is sound for any contents, and enough for contents with
- * structure, of which no tile is left to the compiled mask. */
+/* Masks that look at single bits: what the analysis knows of bits is sound for any contents, and enough for contents
+ * with structure, of which no tile is left to the compiled mask. */
 #include "map_case.h"
 
 static fly_error error;

@@ -1,4 +1,5 @@
-/* NULL in the place of an object or of a place to write is an error, NULL, -1 or a struct of zeros, and never a crash. */
+/* NULL in the place of an object or of a place to write is an error, NULL, -1 or a struct of
+ * zeros, and never a crash. */
 #include "support.h"
 
 /* A failed call says why, and leaves NULL where it has something to give. */
@@ -89,7 +90,7 @@ START_TEST(calls) {
   REFUSED(fly_attention_backward(NULL, &error));
   REFUSED(fly_attention_workspace(NULL, &size, &error));
   REFUSED(fly_attention_backward_workspace(NULL, &size, &error));
-  REFUSED(fly_attention_sizes(NULL, &(fly_cpu_sizes){0}, &error));
+  REFUSED(fly_attention_sizes(NULL, &(fly_cpu_sizes){FLY_INIT(fly_cpu_sizes)}, &error));
   REFUSED(fly_attention_workspace(&(fly_attention){FLY_INIT(fly_attention)}, NULL, &error));
   REFUSED(fly_attention_forward(&(fly_attention){FLY_INIT(fly_attention)}, &error));
 }

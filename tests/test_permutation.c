@@ -100,8 +100,9 @@ START_TEST(positions_are_uniform) {
 }
 END_TEST
 
-/* Every ordered pair of tokens at every pair of positions equally often: 56 x 28 cells. Each pair of positions gives a chi-square
- * of 55 degrees of freedom; their largest of 28 stays below 110.1, which each exceeds with probability 1.5e-5. */
+/* Every ordered pair of tokens at every pair of positions equally often: 56 x 28 cells. Each pair of
+ * positions gives a chi-square of 55 degrees of freedom; their largest of 28 stays below 110.1, which each
+ * exceeds with probability 1.5e-5. */
 START_TEST(pairs_of_positions_are_uniform) {
   enum { N = 8, DRAWS = 40000 };
   static int count[N][N][N][N];
@@ -124,8 +125,8 @@ START_TEST(pairs_of_positions_are_uniform) {
 }
 END_TEST
 
-/* The distance of two given tokens: d occurs in 2 (n - d) of n (n - 1) cases. 99 cells but one, 148.2 at p = 0.001; the pairs are
- * neighbours, the ends, and two in the middle. What a window of a permutation sees depends on this alone. */
+/* The distance of two given tokens: d occurs in 2 (n - d) of n (n - 1) cases. 99 cells but one, 148.2 at p = 0.001; the
+ * pairs are neighbours, the ends, and two in the middle. What a window of a permutation sees depends on this alone. */
 START_TEST(distances_of_pairs_are_those_of_random_positions) {
   enum { N = 100, DRAWS = 60000 };
   static const int pair[3][2] = {{10, 11}, {0, N - 1}, {37, 64}};

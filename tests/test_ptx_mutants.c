@@ -4,12 +4,12 @@
  *
  * Every removed wait, commit and barrier has to be reported, whenever asynchronous copies land, but for one commit of
  * each forward kernel (`idle`). Bounds are checked on tensors that end with their last element, of ragged lengths,
- * with gathered rows and with rows in order. Of `branch` at least one of each kernel must lead out of bounds; of `zeros`
- * a third and more, where columns are padded; `clamp` must be reported where it
- * is the only check. The others change nothing that can be seen: bounds are kept twice in places (a row that is not
- * there is not looked up, and nothing of it is copied; its scores are masked), and branches are also choices between
- * ways that give the same. Of these some live with the same bits, and some give wrong results, which test_ptx_backward.c
- * and test_ptx_forward.c would notice. */
+ * with gathered rows and with rows in order. Of `branch` at least one of each kernel must lead out of bounds; of
+ * `zeros` a third and more, where columns are padded; `clamp` must be reported where it is the only check. The
+ * others change nothing that can be seen: bounds are kept twice in places (a row that is not there is not looked up,
+ * and nothing of it is copied; its scores are masked), and branches are also choices between ways that give the
+ * same. Of these some live with the same bits, and some give wrong results, which test_ptx_backward.c and
+ * test_ptx_forward.c would notice. */
 #include <ctype.h>
 
 #include "simcuda/simcuda.h"
@@ -206,8 +206,8 @@ typedef struct subject {
 } subject;
 
 /* Tiles of 16 and of 32 queries are odd in number: the next head's first one takes the place of the last. Rows are
- * gathered, or in order: then what lies behind the last row is behind the tensor. The last tiles are ragged, rows repeat
- * where `finish` has to sum them. Few queries see several tiles of each part of the keys. */
+ * gathered, or in order: then what lies behind the last row is behind the tensor. The last tiles are ragged, rows
+ * repeat where `finish` has to sum them. Few queries see several tiles of each part of the keys. */
 static void open_subject(subject *s, int kernel, bool gathered) {
   const flyi_cuda_code *code;
   fly_error error;
@@ -253,7 +253,8 @@ static bool run_mutant(subject *s, kind k, int n, int variant, outcome *o) {
   return there;
 }
 
-/* The same mutant with its other operand, and where scores change their sign, a way of its own in the forward kernel. */
+/* The same mutant with its other operand, and where scores change their sign, a way of its own
+ * in the forward kernel. */
 static bool reported_at_all(subject *s, kind k, int n, outcome *o) {
   fly_attention *c = &s->t.base.base.call;
   outcome other;

@@ -68,7 +68,7 @@ END_TEST
 START_TEST(the_choice_is_complete_and_can_be_asked_for) {
   call_case t;
   fly_error error = {0};
-  fly_cpu_sizes choice, own = {FLY_INIT(fly_cpu_sizes), .split_keys = 640};
+  fly_cpu_sizes choice = {FLY_INIT(fly_cpu_sizes)}, own = {FLY_INIT(fly_cpu_sizes), .split_keys = 640};
   call_spec s = tiled;
   s.threads = 1;
   call_init(&t, &s, see_all, NULL);
@@ -80,6 +80,13 @@ START_TEST(the_choice_is_complete_and_can_be_asked_for) {
   ck_fly_ok(fly_attention_sizes(&t.call, &own, &error), error); /* its own, completed */
   ck_assert_int_eq(own.split_keys, 640);
   ck_assert_int_eq(own.item_queries, 128);
+  struct {
+    size_t size;
+    int32_t item_queries, behind;
+  } shorter = {.size = offsetof(fly_cpu_sizes, split_keys), .behind = 7}; /* as an older caller has them */
+  ck_fly_ok(fly_attention_sizes(&t.call, (fly_cpu_sizes *)(void *)&shorter, &error), error);
+  ck_assert_int_eq(shorter.item_queries, 128);
+  ck_assert_int_eq(shorter.behind, 7);
   call_free(&t);
   s.tile_q = 64; /* no item is larger than a tile */
   call_init(&t, &s, see_all, NULL);
@@ -108,7 +115,7 @@ START_TEST(sizes_that_cannot_be_are_refused) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     call_case t;
     fly_error error = {0};
-    fly_cpu_sizes out;
+    fly_cpu_sizes out = {FLY_INIT(fly_cpu_sizes)};
     size_t bytes;
     call_init(&t, &split, see_all, NULL);
     t.call.sizes = &cases[i].sizes;
@@ -120,7 +127,10 @@ START_TEST(sizes_that_cannot_be_are_refused) {
     call_free(&t);
   }
   fly_error error;
-  ck_assert_int_eq(fly_attention_sizes(NULL, &(fly_cpu_sizes){0}, &error), FLY_ERROR_ARGUMENT);
+  ck_assert_int_eq(fly_attention_sizes(NULL, &(fly_cpu_sizes){FLY_INIT(fly_cpu_sizes)}, &error), FLY_ERROR_ARGUMENT);
+  ck_assert_int_eq(fly_attention_sizes(&(fly_attention){FLY_INIT(fly_attention)}, &(fly_cpu_sizes){0}, &error),
+                   FLY_ERROR_ARGUMENT);
+  ck_assert_ptr_nonnull(strstr(error.message, "out->size is 0"));
   ck_assert_int_eq(fly_attention_sizes(&(fly_attention){FLY_INIT(fly_attention)}, NULL, &error), FLY_ERROR_ARGUMENT);
 }
 END_TEST

@@ -403,7 +403,8 @@ START_TEST(the_callers_own_permutation_is_taken) {
 }
 END_TEST
 
-/* The rows of a fly_sa are not looked at again; others that come with its map are, and so are its own once it is gone. */
+/* The rows of a fly_sa are not looked at again; others that come with its map are, and so are
+ * its own once it is gone. */
 START_TEST(only_its_own_rows_are_trusted) {
   shape s = {FLY_F32, 16, 16, 2, 2, 2, 100};
   fly_mask *mask = scene_mask("stochastic");

@@ -1,6 +1,6 @@
-/* bwd_pack.h: what the backward pass's products read, made ready: 64 queries (Q and dO as f32 or as words of bf16, -LSE,
- * -delta) or 64 keys (K and V transposed, K also by rows). Input: rows of tensors of any type, through row maps. The
- * entries say whether something is not finite. */
+/* bwd_pack.h: what the backward pass's products read, made ready: 64 queries (Q and dO as f32 or as words of bf16,
+ * -LSE, -delta) or 64 keys (K and V transposed, K also by rows). Input: rows of tensors of any type, through row maps.
+ * The entries say whether something is not finite. */
 #ifndef FLYMASK_BWD_PACK_H
 #define FLYMASK_BWD_PACK_H
 

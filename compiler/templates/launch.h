@@ -27,8 +27,8 @@ enum { FLYI_BLOCK = 64, FLYI_MAX_DIM = 512 /* of head_dim and value_dim */ };
 typedef void flyi_tile_fn(const flyi_mask_args *args, int32_t b, int32_t h, int32_t q0, int32_t kv0,
                           uint64_t bits[FLYI_BLOCK]);
 
-/* Inside compiled code: values that depend on the query row alone, and on the key alone, one slot of 8 bytes each; a column
- * slot holds 64 values side by side, each as wide as its type. */
+/* Inside compiled code: values that depend on the query row alone, and on the key alone, one slot of 8 bytes each; a
+ * column slot holds 64 values side by side, each as wide as its type. */
 enum { FLYI_ROW_SLOTS = 64, FLYI_COLUMN_SLOTS = 16 };
 typedef struct flyi_row {
   uint64_t slot[FLYI_ROW_SLOTS];
@@ -40,8 +40,8 @@ typedef struct flyi_columns {
 #define FLYI_TILE_SYMBOL "fly_tile_bits"
 
 /* s[64][64] holds the scores of a block, scaled, in natural units: its first `rows` rows become the modifier's results,
- * and slope[64][64] their derivatives by s. 16 keys of a row (from 0, 16, 32, 48) that bits[row] has none of may stay as
- * they are; bits null: all are wanted. The block may reach beyond the lengths, as above. */
+ * and slope[64][64] their derivatives by s. 16 keys of a row (from 0, 16, 32, 48) that bits[row] has none of may stay
+ * as they are; bits null: all are wanted. The block may reach beyond the lengths, as above. */
 typedef void flyi_score_fn(const flyi_mask_args *args, int32_t b, int32_t h, int32_t q0, int32_t kv0, int32_t rows,
                            const uint64_t *bits, float *s);
 typedef void flyi_slope_fn(const flyi_mask_args *args, int32_t b, int32_t h, int32_t q0, int32_t kv0, int32_t rows,
@@ -50,17 +50,18 @@ typedef void flyi_slope_fn(const flyi_mask_args *args, int32_t b, int32_t h, int
 #define FLYI_SCORE_SYMBOL "fly_score_tile"
 #define FLYI_SLOPE_SYMBOL "fly_score_slope_tile"
 
-/* ---- forward attention on the CPU (attn_fwd_cpu.c) --------------------------------------------------------------------
+/* ---- forward attention on the CPU (attn_fwd_cpu.c) ------------------------------------------------------------------
  *
  * Keys and values are packed 64 at a time: K as [dim rounded up to 4][64 keys], V as [64 keys][value_dim rounded up to
- * the target's lanes], both f32 and padded with zeros. A build that multiplies pairs (flyi_forward_code) has words of two
- * bf16 in their place: K as [half the dim, likewise][64 keys], V as [32 pairs of keys][value_dim, likewise]. A block is
- * packed by whoever needs it first, when it does: it is then used while it is in that core's cache. Up to 128 queries at
- * a time walk their row of the block map. Row i of a tensor's plane begins at element rows[i] * stride, or i * stride
- * where rows is null. */
+ * the target's lanes], both f32 and padded with zeros. A build that multiplies pairs (flyi_forward_code) has words of
+ * two bf16 in their place: K as [half the dim, likewise][64 keys], V as [32 pairs of keys][value_dim, likewise]. A
+ * block is packed by whoever needs it first, when it does: it is then used while it is in that core's cache. Up to 128
+ * queries at a time walk their row of the block map. Row i of a tensor's plane begins at element rows[i] * stride, or
+ * i * stride where rows is null. */
 struct fly_run;
 enum { FLYI_ITEM_QUERIES = 128 }; /* at most, in one launch */
-enum { FLYI_UNPACKED, FLYI_PACKING, FLYI_PACKED, FLYI_SPECIAL }; /* of a block; SPECIAL: and V holds an infinity or a NaN */
+/* Of a block. SPECIAL: it is packed, and V holds an infinity or a NaN. */
+enum { FLYI_UNPACKED, FLYI_PACKING, FLYI_PACKED, FLYI_SPECIAL };
 
 /* The keys and values of a (batch, head), and what becomes of them. */
 typedef struct flyi_pack_cpu {
@@ -108,7 +109,7 @@ typedef struct flyi_forward_code {
   void (*forward)(const flyi_forward_cpu *call);
 } flyi_forward_code;
 
-/* ---- few queries and many keys on the CPU (attn_split_cpu.c) -----------------------------------------------------------
+/* ---- few queries and many keys on the CPU (attn_split_cpu.c) --------------------------------------------------------
  *
  * The queries of all heads of a group pass together over a range of its keys: a row is a query of a head, head by head.
  * What they make of it is a partial attention, and those of all ranges are joined. */
@@ -153,11 +154,11 @@ typedef struct flyi_split_code {
   void (*join)(const flyi_join_cpu *row);
 } flyi_split_code;
 
-/* ---- backward attention on the CPU (attn_bwd_cpu.c) -------------------------------------------------------------------
+/* ---- backward attention on the CPU (attn_bwd_cpu.c) -----------------------------------------------------------------
  *
  * In blocks of 64 rows of a (batch, head): Q, dO, K and the gradients as f32 [row][dim padded to the target's lanes], K
- * and V also transposed as [dim][64 keys]. The build for bf16 that stays bf16 puts words of two bf16 into the same memory
- * (attn_bwd_cpu.c); its gradients are f32. */
+ * and V also transposed as [dim][64 keys]. The build for bf16 that stays bf16 puts words of two bf16 into the same
+ * memory (attn_bwd_cpu.c); its gradients are f32. */
 
 /* 64 queries made ready. Row i of a tensor is at rows[i] * stride elements, or i * stride where rows is null. */
 typedef struct flyi_queries_cpu {
@@ -246,10 +247,10 @@ typedef struct flyi_backward_code {
   void (*store)(const flyi_store_cpu *store);
 } flyi_backward_code;
 
-/* ---- merging partial attentions on the CPU (merge_cpu.c) --------------------------------------------------------------
+/* ---- merging partial attentions on the CPU (merge_cpu.c) ------------------------------------------------------------
  *
- * Rows of one (batch, head). Row r of a tensor is at r * stride elements, of a partial one at rows[r] * stride where rows is
- * not null; rows[r] < 0: there is none. */
+ * Rows of one (batch, head). Row r of a tensor is at r * stride elements, of a partial one at rows[r] * stride where
+ * rows is not null; rows[r] < 0: there is none. */
 typedef struct flyi_partial_cpu {
   const void *out;
   const float *lse;
@@ -276,7 +277,7 @@ typedef struct flyi_merge_code {
   void (*backward)(const flyi_merge_cpu *call);
 } flyi_merge_code;
 
-/* ---- gates on the CPU (gate_cpu.c) -------------------------------------------------------------------------------------
+/* ---- gates on the CPU (gate_cpu.c) ----------------------------------------------------------------------------------
  *
  * Rows of one (batch, head); row r of a tensor is at r * stride elements. */
 enum { FLYI_GATE_PARTS = 16 /* of a sum, at most */ };
@@ -301,7 +302,8 @@ typedef struct flyi_gated_cpu {
   int64_t out_stride, d_out_stride;
 } flyi_gated_cpu;
 
-/* out[4 rows][width] += sum over i < depth of a[i * a_step + row * a_row] * b[i * b_step + ...]. width: whole vectors. */
+/* out[4 rows][width] += sum over i < depth of a[i * a_step + row * a_row] * b[i * b_step + ...].
+ * width: whole vectors. */
 typedef struct flyi_product_cpu {
   float *out;
   const float *a, *b;
@@ -324,11 +326,13 @@ typedef struct flyi_gate_code {
   void (*product)(const flyi_product_cpu *product);
   void (*dots)(const flyi_dots_cpu *dots);
   /* Rows as f32 and back: `count` of them, dim elements each. */
-  void (*load)(float *out, int64_t out_stride, const void *in, int64_t in_stride, int32_t type, int32_t count, int32_t dim);
-  void (*store)(void *out, int64_t out_stride, int32_t type, const float *in, int64_t in_stride, int32_t count, int32_t dim);
+  void (*load)(float *out, int64_t out_stride, const void *in, int64_t in_stride, int32_t type, int32_t count,
+        int32_t dim);
+  void (*store)(void *out, int64_t out_stride, int32_t type, const float *in, int64_t in_stride, int32_t count,
+        int32_t dim);
 } flyi_gate_code;
 
-/* ---- choosing blocks of keys on the CPU (select_cpu.c) ---------------------------------------------------------------- */
+/* ---- choosing blocks of keys on the CPU (select_cpu.c) ----------------------------------------------------------- */
 
 /* The mean of some rows. */
 typedef struct flyi_mean_cpu {

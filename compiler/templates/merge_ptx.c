@@ -142,7 +142,8 @@ KERNEL fly_merge_rows(const flyi_cuda_merge call) {
     if (at.row >= cu[1] - start) return;
   }
   i32 to = start + at.row;
-  if (c->out_rows) to = ((const GLOBAL i32 *)c->out_rows)[at.b * c->out_rows_stride_b + at.h * c->out_rows_stride_h + to];
+  const i64 plane = at.b * c->out_rows_stride_b + at.h * c->out_rows_stride_h;
+  if (c->out_rows) to = ((const GLOBAL i32 *)c->out_rows)[plane + to];
   const struct total t = total_of(c, at);
   const struct row out = row_of(&c->out, c->type, b, at.h, to);
   ROLLED for (i32 first = 0; first < c->dim; first += 32 * COLUMNS) sum_columns(c, at, t, out, first);

@@ -4,9 +4,14 @@
 #ifndef FLYMASK_PACK_H
 #define FLYMASK_PACK_H
 
+#include <sched.h>
+
 #include "block.h"
 
-enum { DEPTH = 4 /* dim is rounded up to this */ };
+enum {
+  DEPTH = 4,   /* dim is rounded up to this */
+  SPINS = 1000 /* some ten microseconds; packing a block takes a few */
+};
 
 /* A block on its way: where its rows begin. */
 typedef struct rows_of_block {
@@ -73,6 +78,19 @@ static bool pack_block(const flyi_pack_cpu *p, int64_t block) {
 
 #endif
 
+/* Its thread may have lost its core: then this one must give up its own. */
+INLINE void pause_a_while(int spins) {
+  if (spins >= SPINS) {
+    sched_yield();
+    return;
+  }
+#if defined __x86_64__
+  _mm_pause();
+#elif defined __aarch64__
+  __asm__ volatile("yield");
+#endif
+}
+
 /* The state of a block that is packed now, by this thread or another one. */
 RARE uint8_t wait_for_block(const flyi_pack_cpu *p, int64_t block) {
   uint8_t state = FLYI_UNPACKED;
@@ -80,10 +98,8 @@ RARE uint8_t wait_for_block(const flyi_pack_cpu *p, int64_t block) {
     state = pack_block(p, block) ? FLYI_SPECIAL : FLYI_PACKED;
     __atomic_store_n(p->state + block, state, __ATOMIC_RELEASE);
   }
-  while (state == FLYI_PACKING) { /* for a microsecond or so */
-#if defined __x86_64__
-    _mm_pause();
-#endif
+  for (int spins = 0; state == FLYI_PACKING; spins += spins < SPINS) {
+    pause_a_while(spins);
     state = __atomic_load_n(p->state + block, __ATOMIC_ACQUIRE);
   }
   return state;

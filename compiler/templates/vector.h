@@ -112,12 +112,13 @@ INLINE float greatest_of(vf x) {
   return GREATER_(even, odd);
 }
 
-/* 2^x for x up to 127, relative error 1e-7 (4.3e-7 where results are rounded to bf16); 0 exactly for -infinity and from -127
- * down; NaN for a NaN whose low 9 bits are 0. Polynomials are minimax with their constant term fixed at 1, so that an
- * exponent can be cut off without an error. */
+/* 2^x for x up to 127, relative error 1e-7 (4.3e-7 where results are rounded to bf16); 0 exactly for -infinity and from
+ * -127 down; NaN for a NaN whose low 9 bits are 0. Polynomials are minimax with their constant term fixed at 1, so that
+ * an exponent can be cut off without an error. */
 #if W == 16
-/* In steps of 1/16: an addition leaves 16 times the exponent in the low bits, of which the last four find 2^(i/16), less
- * i in the place that they come to, in a table that is one register. All but four FMAs runs beside the FMA pipes. */
+/* In steps of 1/16: an addition leaves 16 times the exponent in the low bits, of which the last four find
+ * 2^(i/16), less i in the place that they come to, in a table that is one register. All but four FMAs runs
+ * beside the FMA pipes. */
 INLINE vf exp2_of(vf x) {
   const vu table = {0x3f800000, 0x3f7daac3, 0x3f7b95c2, 0x3f79c3d3, 0x3f7837f0, 0x3f76f532, 0x3f75fed7, 0x3f75583f,
                     0x3f7504f3, 0x3f7508a4, 0x3f75672a, 0x3f76248c, 0x3f7744fd, 0x3f78ccdf, 0x3f7ac0c7, 0x3f7d257d};

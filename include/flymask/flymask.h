@@ -25,15 +25,15 @@
  * unless a comment says otherwise. NULL in the place of an object never crashes: the result is FLY_ERROR_ARGUMENT,
  * NULL, -1 or a struct of zeros; retaining or releasing it does nothing.
  *
- * The library never prints, exits or aborts. Two things that it uses do, and end the process: LLVM where it cannot allocate
- * while it compiles [compiler], and OpenMP where it cannot start the threads it is asked for (ask for fewer, or bring a
- * parallel_for). Everywhere else a failed allocation is FLY_ERROR_MEMORY and leaves nothing behind.
+ * The library never prints, exits or aborts. Two things that it uses do, and end the process: LLVM where it cannot
+ * allocate while it compiles [compiler], and OpenMP where it cannot start the threads it is asked for (ask for fewer,
+ * or bring a parallel_for). Everywhere else a failed allocation is FLY_ERROR_MEMORY and leaves nothing behind.
  *
- * Structs that may grow begin with `size`: set it with FLY_INIT(type), or to sizeof(type); fields you do not name are 0 and
- * mean the default.
+ * Structs that may grow begin with `size`: set it with FLY_INIT(type), or to sizeof(type); fields you do not name
+ * are 0 and mean the default.
  *
- * Two libraries: libflymask_runtime has everything but the functions marked [compiler], and links no LLVM; libflymask adds
- * those. */
+ * Two libraries: libflymask_runtime has everything but the functions marked [compiler], and links no LLVM;
+ * libflymask adds those. */
 #ifndef FLYMASK_FLYMASK_H
 #define FLYMASK_FLYMASK_H
 
@@ -54,13 +54,13 @@ extern "C" {
 #define FLY_VERSION "0.1.0"
 #define FLY_INIT(type) .size = sizeof(type)
 
-/* ---- 1. Errors ------------------------------------------------------------------------------------------------------ */
+/* ---- 1. Errors --------------------------------------------------------------------------------------------------- */
 
 typedef enum fly_status {
   FLY_OK = 0,
   FLY_ERROR_ARGUMENT = -1,    /* a value, shape or combination that this call does not accept */
   FLY_ERROR_MEMORY = -2,      /* out of memory */
-  FLY_ERROR_SOURCE = -3,      /* a mask's or modifier's source: does not compile, or is refused; line and column are set */
+  FLY_ERROR_SOURCE = -3,      /* a mask's or modifier's source does not compile, or is refused; it says where */
   FLY_ERROR_TOOL = -4,        /* clang is missing, too new, or was stopped by its limits */
   FLY_ERROR_IMAGE = -5,       /* an image that is damaged, foreign, of another version or target */
   FLY_ERROR_IO = -6,          /* a file or directory */
@@ -69,7 +69,8 @@ typedef enum fly_status {
   FLY_ERROR_DEVICE = -9       /* the CUDA driver: it is missing, or it refused; the message has its words */
 } fly_status;
 
-/* What went wrong and what to do about it. line and column count from 1 and are 0 where there is no place in a source. */
+/* What went wrong and what to do about it. line and column count from 1 and are 0 where there is
+ * no place in a source. */
 typedef struct fly_error {
   fly_status status;
   int line, column;
@@ -80,7 +81,7 @@ typedef struct fly_error {
 /* A short name of a status: "argument", "source", ... Never NULL. */
 FLY_API const char *fly_status_name(fly_status status);
 
-/* ---- 2. Element types and captured buffers -------------------------------------------------------------------------- */
+/* ---- 2. Element types and captured buffers ----------------------------------------------------------------------- */
 
 typedef enum fly_type {
   FLY_TYPE_NONE,
@@ -96,15 +97,17 @@ FLY_API const char *fly_type_name(fly_type type); /* "f32", "i8", ... */
 /* Data that a mask reads. An immutable copy of host memory in row-major order. */
 typedef struct fly_buffer fly_buffer;
 
-/* Copies rank (1 to 4) dimensions of `type` from `data`. Dimensions of 0 are allowed; reads of an empty buffer give 0. */
+/* Copies rank (1 to 4) dimensions of `type` from `data`. Dimensions of 0 are allowed; reads of
+ * an empty buffer give 0. */
 FLY_API fly_status fly_buffer_create(fly_type type, int rank, const int64_t *shape, const void *data, fly_buffer **out,
                                      fly_error *error);
 FLY_API fly_buffer *fly_buffer_retain(fly_buffer *buffer);
 FLY_API void fly_buffer_release(fly_buffer **buffer);
 
-/* ---- 3. Compile a mask ---------------------------------------------------------------------------------------------- */
+/* ---- 3. Compile a mask ------------------------------------------------------------------------------------------- */
 
-/* A verified, analysed mask with its compiled code: what flymask/mask.h describes, after its way through the compiler. */
+/* A verified, analysed mask with its compiled code: what flymask/mask.h describes, after its way
+ * through the compiler. */
 typedef struct fly_mask fly_mask;
 
 /* A parameter's value or a buffer, by name. */
@@ -124,7 +127,7 @@ typedef struct fly_arg {
 typedef struct fly_compile_options {
   size_t size;
   const char *clang;     /* the compiler to run; default: $FLYMASK_CLANG, then clang-<LLVM major>, then clang */
-  const char *cache;     /* directory of the cache; default: $XDG_CACHE_HOME/flymask or ~/.cache/flymask; "": no cache */
+  const char *cache;     /* directory of the cache; default: $XDG_CACHE_HOME/flymask, ~/.cache/flymask; "": no cache */
   const char *target;    /* "x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "aarch64"; default: the best of this
                             machine. What is made for another architecture serves fly_kernel_image alone */
   const fly_arg *bake;   /* parameters made constants of the code: faster, but another value compiles again */
@@ -134,10 +137,10 @@ typedef struct fly_compile_options {
   double check_seconds;  /* time limit for what fly_mask_check and fly_score_check look at; default 60, at most a day */
 } fly_compile_options;
 
-/* Compiles the mask in `source` (a NUL-terminated C text; `name` is the file name in errors), or takes it from the cache.
- * options may be NULL. Several threads may compile at once. [compiler] */
-FLY_API fly_status fly_mask_compile(const char *source, const char *name, const fly_compile_options *options, fly_mask **out,
-                                    fly_error *error);
+/* Compiles the mask in `source` (a NUL-terminated C text; `name` is the file name in errors), or takes it from the
+ * cache. options may be NULL. Several threads may compile at once. [compiler] */
+FLY_API fly_status fly_mask_compile(const char *source, const char *name, const fly_compile_options *options,
+                                    fly_mask **out, fly_error *error);
 /* The same for a file. [compiler] */
 FLY_API fly_status fly_mask_compile_file(const char *path, const fly_compile_options *options, fly_mask **out,
                                          fly_error *error);
@@ -146,7 +149,8 @@ typedef enum fly_combine { FLY_AND, FLY_OR, FLY_NOT } fly_combine;
 
 /* The mask `left and right`, `left or right`, or `not left` (right is then NULL). Parameters and buffers of both
  * remain; a name that both have becomes NAME.left and NAME.right. The 65,536 rounds of loops (flymask/mask.h) count for
- * each part alone: one that runs out of them is false, the rest is as ever. What comes out combines again. [compiler] */
+ * each part alone: one that runs out of them is false, the rest is as ever. What comes out
+ * combines again. [compiler] */
 FLY_API fly_status fly_mask_combine(fly_combine how, const fly_mask *left, const fly_mask *right,
                                     const fly_compile_options *options, fly_mask **out, fly_error *error);
 
@@ -182,10 +186,10 @@ typedef struct fly_mask_info {
 
 FLY_API const fly_mask_info *fly_mask_get_info(const fly_mask *mask);
 
-/* ---- 4. Bind parameters and buffers; score modifiers -------------------------------------------------------- */
+/* ---- 4. Bind parameters and buffers; score modifiers ------------------------------------------------------------- */
 
-/* A mask with a value for every parameter (the default where none is given) and a buffer for every declaration. It retains
- * the mask and the buffers, and copies the args: the caller may release or change all of them. */
+/* A mask with a value for every parameter (the default where none is given) and a buffer for every declaration. It
+ * retains the mask and the buffers, and copies the args: the caller may release or change all of them. */
 typedef struct fly_bound fly_bound;
 
 /* An unknown name, a missing buffer, another element type or rank, a value outside the parameter's type: an error. */
@@ -207,11 +211,11 @@ FLY_API void fly_score_release(fly_score **score);
 FLY_API const fly_mask_info *fly_score_get_info(const fly_score *score);
 FLY_API fly_status fly_score_bind(fly_score *score, const fly_arg *args, int count, fly_bound **out, fly_error *error);
 
-/* ---- 5. The call's geometry ----------------------------------------------------------------------------------------- */
+/* ---- 5. The call's geometry -------------------------------------------------------------------------------------- */
 
 /* Row r of (b, h) in the call is row rows[b * stride_batch + h * stride_head + r] of the tensor. Strides in elements, 0
- * broadcasts; rows NULL is the identity. h counts query heads, for kv_rows too. With cu_seqlens, r counts over the whole
- * packed sequence and entries are rows of the packed tensor. */
+ * broadcasts; rows NULL is the identity. h counts query heads, for kv_rows too. With cu_seqlens, r counts over the
+ * whole packed sequence and entries are rows of the packed tensor. */
 typedef struct fly_row_map {
   const int32_t *rows;
   int64_t stride_batch, stride_head;
@@ -220,11 +224,12 @@ typedef struct fly_row_map {
 /* What a mask is evaluated over; shared by block maps and attention calls.
  *
  * The mask sees q = row + q_offset and kv = row, for rows in the call's order. q_offset = len_kv - len_q gives
- * flash-attention's bottom-right alignment. len_q and len_kv are the call's lengths and may differ from the tensors' when
- * there are row maps (a paged cache, a selection of rows).
+ * flash-attention's bottom-right alignment. len_q and len_kv are the call's lengths and may differ from the tensors'
+ * when there are row maps (a paged cache, a selection of rows).
  *
  * Ragged batches: cu_seqlens_q and cu_seqlens_kv (both or neither), int32 [batch + 1], ascending from 0: entry b has
- * the rows cu[b] .. cu[b + 1] - 1 of packed tensors whose own batch dimension is 1. len_q and len_kv are then ignored. */
+ * the rows cu[b] .. cu[b + 1] - 1 of packed tensors whose own batch dimension is 1. len_q and
+ * len_kv are then ignored. */
 typedef struct fly_geometry {
   size_t size;
   int64_t batch, heads; /* heads: query heads */
@@ -234,10 +239,10 @@ typedef struct fly_geometry {
   const int32_t *cu_seqlens_q, *cu_seqlens_kv;
 } fly_geometry;
 
-/* The caller's own threads: run body(context, i) for each i in [0, count), in any order, on any threads, and return when
- * all are done. `user` is the field beside it. Bodies that have been started must progress independently of each other (on
- * threads of the operating system), or run one after the other: one may wait for another that has started, but never for one
- * that has not. NULL: OpenMP, as the caller has set it up. */
+/* The caller's own threads: run body(context, i) for each i in [0, count), in any order, on any threads, and return
+ * when all are done. `user` is the field beside it. Bodies that have been started must progress independently of each
+ * other (on threads of the operating system), or run one after the other: one may wait for another that has started,
+ * but never for one that has not. NULL: OpenMP, as the caller has set it up. */
 typedef void (*fly_parallel_for)(void *user, int64_t count, void (*body)(void *context, int64_t i), void *context);
 
 /* ---- what a mask's author should know before it runs [compiler] */
@@ -290,7 +295,7 @@ FLY_API void fly_findings_free(fly_findings *findings); /* [compiler] */
 /* "blind-rows", "overflow", ...: the names of the kinds in lower case, with hyphens. Never NULL. [compiler] */
 FLY_API const char *fly_finding_name(fly_finding_kind kind);
 
-/* ---- 6. Block maps -------------------------------------------------------------------------------------------------- */
+/* ---- 6. Block maps ----------------------------------------------------------------------------------------------- */
 
 /* For every (b, h) and tile of queries, the tiles of keys that are full (every pair visible) or partial; the rest are
  * empty. Where the mask does not read b or h, that dimension is 1. A map records what it was built for; an attention
@@ -338,16 +343,17 @@ typedef enum fly_order {
   FLY_BY_KEY    /* the transpose */
 } fly_order;
 
-/* The runs of one row, ascending; *runs stays the map's. b and h are the call's. FLY_BY_KEY needs fly_map_transpose first.
- * Returns their number, or -1 where the row does not exist. */
-FLY_API int64_t fly_map_row(const fly_map *map, fly_order order, int64_t b, int64_t h, int64_t row, const fly_run **runs);
+/* The runs of one row, ascending; *runs stays the map's. b and h are the call's. FLY_BY_KEY needs fly_map_transpose
+ * first. Returns their number, or -1 where the row does not exist. */
+FLY_API int64_t fly_map_row(const fly_map *map, fly_order order, int64_t b, int64_t h, int64_t row,
+                            const fly_run **runs);
 
 /* Builds the transposed order, once; later calls do nothing. Thread-safe. */
 FLY_API fly_status fly_map_transpose(fly_map *map, fly_error *error);
 
 /* The map as lists of tile indices, the meaning of FlexAttention's BlockMask: row i of (b, h) has num[r] partial tiles,
- * index[start[r]] .. , and full_num[r] full tiles, full_index[full_start[r]] ... , where r = (b * heads + h) * rows + i.
- * Lists are ascending and packed: start[r + 1] == start[r] + num[r]. */
+ * index[start[r]] .. , and full_num[r] full tiles, full_index[full_start[r]] ... , where r = (b * heads + h) * rows +
+ * i. Lists are ascending and packed: start[r + 1] == start[r] + num[r]. */
 typedef struct fly_map_lists {
   int64_t batch, heads, rows;
   int32_t *num, *full_num;     /* [batch, heads, rows] */
@@ -382,8 +388,8 @@ FLY_API fly_status fly_map_combine(fly_combine how, const fly_map *left, const f
  * agree: the first pair that differs is an error. Where it does not (a map from arrays), the mask is believed.
  * Attention calls never ask about full and empty tiles: those of the map hold, so that arrays may also select among the
  * tiles that a mask sees. On GPUs a kernel has tiles of its own, of up to 128 x 64, and asks the mask for all pairs of
- * one that holds map tiles of several kinds: tiles of 128 (FlexAttention's) always hold, smaller ones where they are the
- * mask's or fill such a tile. Otherwise the call is refused, and names the map's first tile that is neither. */
+ * one that holds map tiles of several kinds: tiles of 128 (FlexAttention's) always hold, smaller ones where they are
+ * the mask's or fill such a tile. Otherwise the call is refused, and names the map's first tile that is neither. */
 FLY_API fly_status fly_map_bind(const fly_map *map, fly_bound *bound, fly_map **out, fly_error *error);
 
 /* The first len_q queries and len_kv keys of every (b, h): tiles that are cut are settled again, so that the result
@@ -406,20 +412,21 @@ typedef struct fly_map_arrays {
   int32_t *full_num, *full_index;
 } fly_map_arrays;
 
-/* Ascending, padded with the other columns, ascending too, as create_block_mask has them. FLY_BY_KEY needs fly_map_transpose
- * first. The arrays are the caller's, to be freed with fly_map_arrays_free. */
+/* Ascending, padded with the other columns, ascending too, as create_block_mask has them. FLY_BY_KEY needs
+ * fly_map_transpose first. The arrays are the caller's, to be freed with fly_map_arrays_free. */
 FLY_API fly_status fly_map_to_arrays(const fly_map *map, fly_order order, fly_map_arrays *out, fly_error *error);
 FLY_API void fly_map_arrays_free(fly_map_arrays *arrays);
 
 /* From arrays in FLY_BY_QUERY, which are read and stay the caller's; the order in a list does not matter, full_num and
- * full_index may both be NULL. batch and heads are each 1 or the geometry's; rows and columns those of its lengths in the
- * options' tiles. Counts and columns outside, or a column listed twice, are an error. No ragged batches. */
+ * full_index may both be NULL. batch and heads are each 1 or the geometry's; rows and columns those of its lengths in
+ * the options' tiles. Counts and columns outside, or a column listed twice, are an error. No ragged batches. */
 FLY_API fly_status fly_map_from_arrays(const fly_map_arrays *arrays, const fly_geometry *geometry,
                                        const fly_map_options *options, fly_map **out, fly_error *error);
 
 /* From a byte for each pair, not 0 where it is visible: a FLY_BOOL or FLY_U8 buffer [Q, KV] or [B, H, Q, KV], B and H
  * each 1 or the geometry's, of any lengths, by rows of the call. geometry NULL: the buffer's shape. The map retains the
- * buffer, which decides the pairs; for attention calls bind masks/bitmask.c, or any other mask that sees these pairs. */
+ * buffer, which decides the pairs; for attention calls bind masks/bitmask.c, or any other mask
+ * that sees these pairs. */
 FLY_API fly_status fly_map_from_bitmap(fly_buffer *pairs, const fly_geometry *geometry, const fly_map_options *options,
                                        fly_map **out, fly_error *error);
 
@@ -432,7 +439,7 @@ FLY_API bool fly_map_equal(const fly_map *a, const fly_map *b);
  * caller's, to be freed with free(). */
 FLY_API fly_status fly_map_text(const fly_map *map, int64_t b, int64_t h, int columns, char **text, fly_error *error);
 
-/* ---- 7. Kernels ----------------------------------------------------------------------------------------------------- */
+/* ---- 7. Kernels -------------------------------------------------------------------------------------------------- */
 
 /* Code for one mask, score modifier, element type and head dimension on one target. Lengths, batch, heads, strides,
  * scale and parameters are arguments of a call: a new value never compiles again. A kernel retains its mask and its
@@ -454,7 +461,7 @@ FLY_API void fly_kernel_release(fly_kernel **kernel);
 FLY_API fly_mask *fly_kernel_mask(const fly_kernel *kernel); /* borrowed */
 FLY_API fly_score *fly_kernel_score(const fly_kernel *kernel); /* borrowed; NULL: it has none */
 
-/* ---- 8. Attention --------------------------------------------------------------------------------------------------- */
+/* ---- 8. Attention ------------------------------------------------------------------------------------------------ */
 
 /* [batch, heads, sequence, dimension]; strides in elements, the last one must be 1. Strides of 0 broadcast inputs. */
 typedef struct fly_tensor {
@@ -487,12 +494,12 @@ typedef struct fly_attention {
   const fly_map *map;    /* NULL: built for this call */
   fly_geometry geometry; /* batch, heads and lengths may be 0: taken from the tensors */
   fly_tensor q, k, v;
-  fly_tensor out;        /* of the kernel's type, or f32 (forward only): partial outputs lose nothing before they merge */
+  fly_tensor out;        /* of the kernel's type, or f32 (forward only): what is merged later loses nothing */
   fly_tensor lse;        /* optional (data NULL): f32 [batch, heads, sequence, 1], natural logarithm */
   fly_row_map out_rows;  /* where output and LSE rows go; NULL: q_rows. No row twice within one (batch, head) */
   float scale;           /* 0: 1 / sqrt(head_dim) */
-  void *workspace;       /* fly_attention_workspace bytes, aligned to 64; NULL: the library's, which keeps one of at most
-                            64 MiB for the next call */
+  void *workspace;       /* fly_attention_workspace bytes, aligned to 64; NULL: the library's, which keeps one of
+                            at most 64 MiB for the next call */
   size_t workspace_size;
   int threads;           /* at most; default: OpenMP's */
   fly_parallel_for parallel_for;
@@ -503,7 +510,7 @@ typedef struct fly_attention {
   bool add_gradients;       /* add to what d_q, d_k, d_v and d_sink hold, in their type, instead of overwriting it */
   fly_bound *score;         /* of the kernel's score modifier, both directions; NULL where it has none */
   fly_tensor sink;          /* optional, both directions: f32 [1, heads, 1, 1]; not in fly_selection_... */
-  fly_tensor d_sink;        /* fly_attention_backward: its gradient, as sink; data NULL: not wanted. Not in gated calls */
+  fly_tensor d_sink;        /* fly_attention_backward: its gradient, as sink; NULL: not wanted. Not in gated calls */
   struct fly_cuda *cuda;    /* kernels for NVIDIA GPUs only, and then needed: section 15 */
   void *stream;             /* CUstream; NULL: the context's default stream */
   const struct fly_cpu_sizes *sizes; /* of fly_attention_forward on a CPU; NULL: the library's choice */
@@ -511,52 +518,54 @@ typedef struct fly_attention {
 
 FLY_API fly_status fly_attention_forward(const fly_attention *call, fly_error *error);
 
-/* Bytes of workspace that the call would like; less is an error, NULL leaves it to the library. They depend on the number of
- * threads: where call->threads is 0, on what OpenMP would use at that moment, so set it where the two may differ. */
+/* Bytes of workspace that the call would like; less is an error, NULL leaves it to the library. They depend
+ * on the number of threads: where call->threads is 0, on what OpenMP would use at that moment, so set it
+ * where the two may differ. */
 FLY_API fly_status fly_attention_workspace(const fly_attention *call, size_t *bytes, fly_error *error);
 
 /* The sizes in which a forward call on a CPU works. The library chooses them by a small model of caches and head dims
- * (docs/cpu.md); a call may bring others, to measure them (`flymask bench --sweep`). 0: the library's choice. Only split_keys
- * changes results, by rounding. */
+ * (docs/cpu.md); a call may bring others, to measure them (`flymask bench --sweep`). 0: the library's choice. Only
+ * split_keys changes results, by rounding. */
 typedef struct fly_cpu_sizes {
   size_t size;
-  int32_t item_queries; /* queries that pass together over their keys: 64, or 128 where the map's tile_q is a multiple of it */
+  int32_t item_queries; /* that pass together over their keys: 64, or 128 where the map's tile_q is a multiple of it */
   int32_t split_keys;   /* keys of a range, where few queries see many keys: a multiple of 64 */
-  int64_t phase_bytes;  /* packed keys and values of a phase, for each worker: as many (batch, head) as fit, at least one */
+  int64_t phase_bytes;  /* of a phase's packed keys and values, a worker: as many (batch, head) as fit, at least one */
 } fly_cpu_sizes;
 
-/* What a forward call would use: the sizes that it brings, and the library's in the place of zeros. A call without a map is
- * taken for one whose map has the default tiles. */
+/* What a forward call would use: the sizes that it brings, and the library's in the place of zeros. A call without a
+ * map is taken for one whose map has the default tiles. out->size says how much is written: FLY_INIT(fly_cpu_sizes). */
 FLY_API fly_status fly_attention_sizes(const fly_attention *attention, fly_cpu_sizes *out, fly_error *error);
 
 /* The gradients of out and lse with respect to q, k, v and sink, by the same call: q, k, v, out and lse (not optional
  * here) are what the forward call read and wrote, d_out is the gradient that arrives at out, and d_lse, where
- * given, the one at lse. d_out has the shape of out and, as d_lse, is read through out_rows, in which rows may repeat here.
+ * given, the one at lse. d_out has the shape of out and, as d_lse, is read through out_rows, in
+ * which rows may repeat here.
  *
- * Every row of d_q, d_k and d_v is written (or added to): one that the call does not read gets 0, one that it reads several
- * times (heads that share keys, row maps with repetitions) the sum, in a fixed order. Sums are f32 and rounded once. A query
- * with LSE -inf contributes nothing. The result does not depend on the number of threads. */
+ * Every row of d_q, d_k and d_v is written (or added to): one that the call does not read gets 0, one that it reads
+ * several times (heads that share keys, row maps with repetitions) the sum, in a fixed order. Sums are f32 and rounded
+ * once. A query with LSE -inf contributes nothing. The result does not depend on the number of threads. */
 FLY_API fly_status fly_attention_backward(const fly_attention *call, fly_error *error);
 
 /* As fly_attention_workspace. At most, with n = len_q + len_kv in whole blocks of 64, for each query head of each batch
  * entry: about 4 n (2 head_dim + value_dim) bytes; runtime/backward.c has the formula. */
 FLY_API fly_status fly_attention_backward_workspace(const fly_attention *call, size_t *bytes, fly_error *error);
 
-/* ---- 9. Permutations ------------------------------------------------------------------------------------------------ */
+/* ---- 9. Permutations --------------------------------------------------------------------------------------------- */
 
 /* A uniform permutation of 0 .. n - 1, the same on every platform, for each (seed, layer, step, head): Fisher-Yates on
  * Philox4x32-10 (Salmon et al., SC 2011). Position p of the permuted order holds token rows[p]. */
-FLY_API fly_status fly_permutation(int64_t n, uint64_t seed, uint32_t layer, uint32_t step, uint32_t head, int32_t *rows,
-                                   fly_error *error);
+FLY_API fly_status fly_permutation(int64_t n, uint64_t seed, uint32_t layer, uint32_t step, uint32_t head,
+                                   int32_t *rows, fly_error *error);
 /* inverse[rows[p]] = p. An error where rows is not a permutation; inverse must not overlap it. */
 FLY_API fly_status fly_permutation_inverse(int64_t n, const int32_t *rows, int32_t *inverse, fly_error *error);
 /* FLY_OK where rows holds each of 0 .. n - 1 once; the error names the first offender. */
 FLY_API fly_status fly_permutation_check(int64_t n, const int32_t *rows, fly_error *error);
 
-/* ---- 10. Images ----------------------------------------------------------------------------------------------------- */
+/* ---- 10. Images -------------------------------------------------------------------------------------------------- */
 
-/* A kernel as plain bytes: version, target, code, mask program, declarations, shapes. They can be kept, shipped and loaded
- * where there is no compiler. The bytes stay the kernel's. */
+/* A kernel as plain bytes: version, target, code, mask program, declarations, shapes. They can be kept, shipped and
+ * loaded where there is no compiler. The bytes stay the kernel's. */
 FLY_API fly_status fly_kernel_image(const fly_kernel *kernel, const void **bytes, size_t *size, fly_error *error);
 /* Checks everything before anything is trusted: what is damaged, foreign, of another version or build, or for a machine
  * other than this one is FLY_ERROR_IMAGE. But the machine code in an image is not verified: it runs in this process
@@ -564,28 +573,29 @@ FLY_API fly_status fly_kernel_image(const fly_kernel *kernel, const void **bytes
  * would load a shared library. */
 FLY_API fly_status fly_kernel_load(const void *bytes, size_t size, fly_kernel **out, fly_error *error);
 
-/* What the compiler made on the way, as text: FLY_EMIT_LL after optimisation, FLY_EMIT_ASM. *text is the caller's, to be
- * freed with free(). [compiler] */
+/* What the compiler made on the way, as text: FLY_EMIT_LL after optimisation, FLY_EMIT_ASM. *text is the caller's, to
+ * be freed with free(). [compiler] */
 typedef enum fly_emit { FLY_EMIT_LL, FLY_EMIT_ASM } fly_emit;
-FLY_API fly_status fly_mask_emit(const char *source, const char *name, const fly_compile_options *options, fly_emit what,
-                                 char **text, fly_error *error);
-FLY_API fly_status fly_score_emit(const char *source, const char *name, const fly_compile_options *options, fly_emit what,
-                                  char **text, fly_error *error);
+FLY_API fly_status fly_mask_emit(const char *source, const char *name, const fly_compile_options *options,
+                                 fly_emit what, char **text, fly_error *error);
+FLY_API fly_status fly_score_emit(const char *source, const char *name, const fly_compile_options *options,
+                                  fly_emit what, char **text, fly_error *error);
 
 /* The same of a kernel for a GPU, whose assembly is PTX: of its forward kernels, the backward ones, or those for few
  * queries and many keys. [compiler] */
 typedef enum fly_pass { FLY_PASS_FORWARD, FLY_PASS_BACKWARD, FLY_PASS_DECODE } fly_pass;
-FLY_API fly_status fly_kernel_emit(const fly_kernel *kernel, fly_pass pass, fly_emit what, char **text, fly_error *error);
+FLY_API fly_status fly_kernel_emit(const fly_kernel *kernel, fly_pass pass, fly_emit what, char **text,
+                                   fly_error *error);
 
-/* The targets this machine runs, best first, NULL-terminated: "x86-64-v4-bf16" (x86-64-v4 with AVX512-BF16: bf16 tensors are
- * multiplied as they are, and P rounded to bf16: beside f32's errors, an output is off by at most 2^-8 sum P |V|, dV by
- * 2^-8 sum P |dO|, dQ and dK by 2^-8 sum |dS| |K| and |Q|; subnormal numbers are zeros), "x86-64-v4", "x86-64-v3",
- * "x86-64"; on AArch64 "aarch64" (NEON; f16 and bf16 are widened to f32). A mask is compiled for any of all these, also of
- * the architecture that is not this machine's: it cannot be bound here (FLY_ERROR_UNSUPPORTED), but a kernel made of it
- * has an image, which fly_kernel_load takes on such a machine. */
+/* The targets this machine runs, best first, NULL-terminated: "x86-64-v4-bf16" (x86-64-v4 with AVX512-BF16: bf16
+ * tensors are multiplied as they are, and P rounded to bf16: beside f32's errors, an output is off by at most 2^-8 sum
+ * P |V|, dV by 2^-8 sum P |dO|, dQ and dK by 2^-8 sum |dS| |K| and |Q|; subnormal numbers are zeros), "x86-64-v4",
+ * "x86-64-v3", "x86-64"; on AArch64 "aarch64" (NEON; f16 and bf16 are widened to f32). A mask is compiled for any of
+ * all these, also of the architecture that is not this machine's: it cannot be bound here (FLY_ERROR_UNSUPPORTED), but
+ * a kernel made of it has an image, which fly_kernel_load takes on such a machine. */
 FLY_API const char *const *fly_cpu_targets(void);
 
-/* ---- 11. Merging partial attentions --------------------------------------------------------------------------------- */
+/* ---- 11. Merging partial attentions ------------------------------------------------------------------------------ */
 
 /* What an attention call made of some of the keys: its output and log-sum-exp. */
 typedef struct fly_partial {
@@ -623,7 +633,7 @@ FLY_API fly_status fly_merge(const fly_merge_call *call, fly_error *error);
  * empty ones get 0. No two rows may read the same row of a partial. */
 FLY_API fly_status fly_merge_backward(const fly_merge_call *call, fly_error *error);
 
-/* ---- 12. Stochastic attention --------------------------------------------------------------------------------------- */
+/* ---- 12. Stochastic attention ------------------------------------------------------------------------------------ */
 
 /* Who may not see whom, beside the window: */
 typedef enum fly_sa_causal {
@@ -633,19 +643,19 @@ typedef enum fly_sa_causal {
   FLY_SA_BY_BOTH
 } fly_sa_causal;
 
-/* Tokens in a random order, and a window over that order (Jin and Sui, arXiv 2604.00754). What a caller does not name is one
- * permutation for all heads and samples, causal by token. Position encodings stay the caller's, by token. */
+/* Tokens in a random order, and a window over that order (Jin and Sui, arXiv 2604.00754). What a caller does not name
+ * is one permutation for all heads and samples, causal by token. Position encodings stay the caller's, by token. */
 typedef struct fly_sa_desc {
   size_t size;
   int left, right;           /* positions of the permuted order before and behind the query, inclusive; -1: unbounded */
   fly_sa_causal causal;
   int64_t batch, heads;      /* heads: query heads */
   int64_t length;            /* tokens */
-  const int32_t *cu_seqlens; /* packed documents, as in fly_geometry: each is permuted within itself; length is ignored */
+  const int32_t *cu_seqlens; /* packed documents, as in fly_geometry: each is permuted in itself; length is ignored */
   uint64_t seed;             /* sample b of (layer, step, head) is fly_permutation(length, seed, layer, step, head), */
-  uint32_t layer, step;      /* where head is 0 unless per_head, and seed + b * 0x9E3779B97F4A7C15 is seed if per_sample */
+  uint32_t layer, step;      /* head is 0 unless per_head, and seed + b * 0x9E3779B97F4A7C15 is seed if per_sample */
   bool per_head, per_sample;
-  fly_row_map rows;          /* a permutation of the caller's instead; copied. With cu_seqlens, of a document's own rows */
+  fly_row_map rows;          /* the caller's permutation instead; copied. With cu_seqlens, of a document's own rows */
   int threads;               /* as in fly_attention */
   fly_parallel_for parallel_for;
   void *parallel_user;
@@ -654,17 +664,17 @@ typedef struct fly_sa_desc {
 /* A permutation with its bound mask and block map: everything of an attention call but tensors and kernel. */
 typedef struct fly_sa fly_sa;
 
-/* mask: masks/stochastic.c, or stochastic_ring.c for a window that closes into a ring; others with the int parameters left,
- * right and causal (0 none, 1 by token, 2 by position, 3 both) work as well. */
+/* mask: masks/stochastic.c, or stochastic_ring.c for a window that closes into a ring; others with the int parameters
+ * left, right and causal (0 none, 1 by token, 2 by position, 3 both) work as well. */
 FLY_API fly_status fly_sa_create(fly_mask *mask, const fly_sa_desc *desc, fly_sa **out, fly_error *error);
 FLY_API fly_sa *fly_sa_retain(fly_sa *sa);
 FLY_API void fly_sa_release(fly_sa **sa);
 
-/* Sets bound, map and geometry of a call, forward or backward, whose kernel is of the same mask; what they point to stays
- * the fly_sa's. The rest of the call is as without it: tensors are in the order of tokens. */
+/* Sets bound, map and geometry of a call, forward or backward, whose kernel is of the same mask; what they point to
+ * stays the fly_sa's. The rest of the call is as without it: tensors are in the order of tokens. */
 FLY_API fly_status fly_sa_apply(const fly_sa *sa, fly_attention *call, fly_error *error);
 
-/* ---- 13. Gated sums of attentions ----------------------------------------------------------------------------------- */
+/* ---- 13. Gated sums of attentions -------------------------------------------------------------------------------- */
 
 /* A gate for each token and head, or for each of its channels: g = sigmoid(logit). Logits are given, or projected:
  *
@@ -684,7 +694,8 @@ typedef struct fly_gated_part {
   fly_gate gate;
 } fly_gated_part;
 
-/* out = sum over parts of g_part * attention_part(q, k, v): SA + SWA with two parts, one window permuted and one not. */
+/* out = sum over parts of g_part * attention_part(q, k, v): SA + SWA with two parts, one window
+ * permuted and one not. */
 typedef struct fly_gated_call {
   size_t size;
   const fly_gated_part *parts;
@@ -696,8 +707,8 @@ typedef struct fly_gated_call {
   int threads;                  /* as in fly_attention, for the parts too */
   fly_parallel_for parallel_for;
   void *parallel_user;
-  struct fly_cuda *cuda;        /* where the parts' kernels are for GPUs (section 15); theirs is this one too. Logits are */
-  void *stream;                 /* given then: projected gates run on the CPU */
+  struct fly_cuda *cuda;        /* for kernels of GPUs (section 15), the parts' too. Logits are then given: */
+  void *stream;                 /* projected gates run on the CPU */
 } fly_gated_call;
 
 /* Gate tensors are f32, f16 or bf16, strides as everywhere. Rows that a part's row map does not name count as 0 in the
@@ -709,7 +720,7 @@ FLY_API fly_status fly_gated_forward(const fly_gated_call *call, fly_error *erro
  * does not depend on the number of threads. */
 FLY_API fly_status fly_gated_backward(const fly_gated_call *call, fly_error *error);
 
-/* ---- 14. Selected blocks: MoBA and others --------------------------------------------------------------------------- */
+/* ---- 14. Selected blocks: MoBA and others ------------------------------------------------------------------------ */
 
 /* Which blocks of keys each query of each head sees. Queries are grouped by what they see: one attention call over rows
  * that repeat a query for every tile of keys it sees something of, whose partial outputs then merge by LSE. So the work
@@ -767,18 +778,18 @@ FLY_API void fly_selection_release(fly_selection **selection);
 FLY_API fly_status fly_selection_forward(const fly_selection *selection, const fly_attention *call, fly_error *error);
 FLY_API fly_status fly_selection_backward(const fly_selection *selection, const fly_attention *call, fly_error *error);
 
-/* Bytes of workspace, as fly_attention_workspace. Forward about 4 (value_dim + 1) a row of the grouped call, for the partial
- * outputs; backward 4 head_dim and more. Worth keeping from call to call. */
+/* Bytes of workspace, as fly_attention_workspace. Forward about 4 (value_dim + 1) a row of the grouped call, for the
+ * partial outputs; backward 4 head_dim and more. Worth keeping from call to call. */
 FLY_API fly_status fly_selection_workspace(const fly_selection *selection, const fly_attention *call, size_t *bytes,
                                            fly_error *error);
-FLY_API fly_status fly_selection_backward_workspace(const fly_selection *selection, const fly_attention *call, size_t *bytes,
-                                                    fly_error *error);
+FLY_API fly_status fly_selection_backward_workspace(const fly_selection *selection, const fly_attention *call,
+                                                    size_t *bytes, fly_error *error);
 
 typedef struct fly_selection_info {
   int64_t batch, heads, len_q, len_kv, q_offset;
   int block;
   int64_t rows;              /* of the grouped call, for each head: the most of any */
-  const fly_map *map;        /* of the grouped call; the selection's. NULL with packed documents, which are a call each */
+  const fly_map *map;        /* of the grouped call; the selection's. NULL with packed documents: a call each */
 } fly_selection_info;
 
 FLY_API void fly_selection_get_info(const fly_selection *selection, fly_selection_info *info);
@@ -786,7 +797,7 @@ FLY_API void fly_selection_get_info(const fly_selection *selection, fly_selectio
  * With packed documents the key blocks are those of the longest one, each query's counted in its own document. */
 FLY_API void fly_selection_get_bitmap(const fly_selection *selection, uint8_t *bitmap);
 
-/* ---- 15. NVIDIA GPUs ------------------------------------------------------------------------------------------------ */
+/* ---- 15. NVIDIA GPUs --------------------------------------------------------------------------------------------- */
 
 /* A kernel whose target is a GPU's ("sm_80", or "cuda" for any from sm_80 on) is called as every other:
  * fly_attention_forward and fly_attention_backward, with `cuda` and `stream` of the call set. Tensor data, lse and
@@ -805,10 +816,11 @@ FLY_API void fly_selection_get_bitmap(const fly_selection *selection, uint8_t *b
  *
  * libcuda.so.1 is looked for when a fly_cuda is created, and not before: without it everything else works as ever. */
 
-/* A CUDA context as this library uses it, and what calls have put there. The first call on a context with a kernel loads its
- * code; the first with a map or a captured buffer copies it (and may wait for the stream while it does); later ones find it
- * there. Each copy is freed with the object it is of, or with the last reference to the fly_cuda, whichever comes first, by
- * the driver's cuMemFree, which waits for the device. A call without a map builds one on the host and copies it, each time.
+/* A CUDA context as this library uses it, and what calls have put there. The first call on a context with a kernel
+ * loads its code; the first with a map or a captured buffer copies it (and may wait for the stream while it does);
+ * later ones find it there. Each copy is freed with the object it is of, or with the last reference to the fly_cuda,
+ * whichever comes first, by the driver's cuMemFree, which waits for the device. A call without a map builds one on the
+ * host and copies it, each time.
  *
  * Objects and fly_cuda may be released in any order and by any thread. The context has to outlive the last reference: a
  * primary context (that of PyTorch and of the CUDA runtime) is retained, so that it does; one made by cuCtxCreate must
@@ -821,8 +833,8 @@ typedef struct fly_cuda_desc {
   int device;   /* its ordinal */
 } fly_cuda_desc;
 
-/* desc NULL: the context that is current. FLY_ERROR_DEVICE: no driver, no device; FLY_ERROR_ARGUMENT: no such device, or no
- * context is current; FLY_ERROR_UNSUPPORTED: a device below sm_80, or a driver before CUDA 12. */
+/* desc NULL: the context that is current. FLY_ERROR_DEVICE: no driver, no device; FLY_ERROR_ARGUMENT: no such device,
+ * or no context is current; FLY_ERROR_UNSUPPORTED: a device below sm_80, or a driver before CUDA 12. */
 FLY_API fly_status fly_cuda_create(const fly_cuda_desc *desc, fly_cuda **out, fly_error *error);
 FLY_API fly_cuda *fly_cuda_retain(fly_cuda *cuda);
 FLY_API void fly_cuda_release(fly_cuda **cuda);
@@ -841,8 +853,8 @@ typedef struct fly_cuda_info {
 
 FLY_API void fly_cuda_get_info(const fly_cuda *cuda, fly_cuda_info *info);
 
-/* Device memory, for programs that use no other CUDA library: aligned to 256 bytes, not initialised. fly_cuda_free sets the
- * pointer to NULL and waits for the device. */
+/* Device memory, for programs that use no other CUDA library: aligned to 256 bytes, not initialised. fly_cuda_free sets
+ * the pointer to NULL and waits for the device. */
 FLY_API fly_status fly_cuda_alloc(fly_cuda *cuda, size_t bytes, void **out, fly_error *error);
 FLY_API void fly_cuda_free(fly_cuda *cuda, void **memory);
 /* Copies in the order of the stream. Write: `host` may be used again when it returns; read: the bytes are there. */

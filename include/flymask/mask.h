@@ -15,8 +15,8 @@
  * q_offset added. The file may define helper functions and constant tables. It may include this header and the
  * compiler's own freestanding headers (<stdint.h>, <limits.h>, ...), and nothing else.
  *
- * Meaning. The compiled mask is total: for every input it gives one answer, the same on every path (CPU, GPU, analysis).
- * Where C leaves a result undefined, this is what a mask gets:
+ * Meaning. The compiled mask is total: for every input it gives one answer, the same on every path (CPU, GPU,
+ * analysis). Where C leaves a result undefined, this is what a mask gets:
  *
  *     signed arithmetic           wraps around, two's complement
  *     x / 0, x % 0                0, x
@@ -30,8 +30,8 @@
  *     __builtin_clz, ctz of 0     the width
  *     a local never assigned      0 (and the compiler's warnings about it are errors)
  *
- * Floating-point operations are IEEE binary32/binary64, never contracted or reordered. C's / and % truncate: -1 / 4 is 0
- * and -1 % 4 is -1, where Python floors to -1 and 3.
+ * Floating-point operations are IEEE binary32/binary64, never contracted or reordered. C's / and % truncate: -1 / 4 is
+ * 0 and -1 % 4 is -1, where Python floors to -1 and 3.
  *
  * Refused, with file, line and column: stores to anything but locals, writable globals, calls of functions without a
  * body here (except fly_...), recursion, inline assembly, variable-length arrays, volatile and atomic accesses,
@@ -41,8 +41,9 @@
  * function, 64 struct types, arrays and structs nested 32 deep, 1 MiB of constant tables and 1 MiB of source.
  *
  * The same file is ordinary C for gcc and clang: a parameter is then a global variable, a buffer a global pointer with
- * global dimensions NAME_dim0 .. NAME_dim3, and fly_mask_context below stands for the call. So a mask can be unit-tested
- * like any function; only the table above does not hold there (compile with -fwrapv; the sanitizers find the rest). */
+ * global dimensions NAME_dim0 .. NAME_dim3, and fly_mask_context below stands for the call. So a mask can be
+ * unit-tested like any function; only the table above does not hold there (compile with -fwrapv; the
+ * sanitizers find the rest). */
 #ifndef FLYMASK_MASK_H
 #define FLYMASK_MASK_H
 
@@ -90,7 +91,9 @@ struct fly_mask_context {
 __attribute__((weak)) struct fly_mask_context fly_mask_context;
 
 static inline int fly_start_q_(int b) { return fly_mask_context.cu_seqlens_q ? fly_mask_context.cu_seqlens_q[b] : 0; }
-static inline int fly_start_kv_(int b) { return fly_mask_context.cu_seqlens_kv ? fly_mask_context.cu_seqlens_kv[b] : 0; }
+static inline int fly_start_kv_(int b) {
+  return fly_mask_context.cu_seqlens_kv ? fly_mask_context.cu_seqlens_kv[b] : 0;
+}
 
 __attribute__((unused)) static int fly_token_q(int b, int h, int q) {
   const struct fly_mask_context *c = &fly_mask_context;
@@ -113,9 +116,9 @@ __attribute__((unused)) static int fly_len_kv(int b) {
 
 #endif
 
-/* fly_token_q(b, h, q), fly_token_kv(b, h, kv): the token behind a row. With a row map, the index the map holds for that
- * row (counted from the start of the sequence, plus q_offset for queries); without one, q and kv themselves. b, h and the
- * row are clamped to the call's.
+/* fly_token_q(b, h, q), fly_token_kv(b, h, kv): the token behind a row. With a row map, the index the map holds for
+ * that row (counted from the start of the sequence, plus q_offset for queries); without one, q and kv themselves. b, h
+ * and the row are clamped to the call's.
  * fly_len_q(b), fly_len_kv(b): the rows of batch entry b. */
 
 /* The size of a buffer's dimension k (a literal 0 to 3; 1 beyond its rank). Buffers are flat, row-major. */

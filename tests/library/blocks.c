@@ -69,12 +69,14 @@ static void draw_moba(scene *s) {
 
 /* Block by block of each row's tile, up to the row's token where that bounds it. */
 static void draw_selected_tiles(scene *s) {
-  int size = scene_int(s, "size", 1, 30), count = scene_int(s, "count", 1, 5), rows = test_range(&s->random, 1, s->len_q);
+  int size = scene_int(s, "size", 1, 30), count = scene_int(s, "count", 1, 5);
+  int rows = test_range(&s->random, 1, s->len_q);
   int causal = scene_int(s, "causal", 0, 1), offset = scene_int(s, "offset", -3, 3);
   int batch = scene_chance(s, 50) ? 1 : s->batch, heads = scene_chance(s, 50) ? 1 : s->heads;
   int32_t *tile = scene_buffer(s, "tile", FLY_I32, 3, (int64_t[]){batch, heads, rows});
   uint64_t *blocks = scene_buffer(s, "blocks", FLY_U64, 3, (int64_t[]){batch, heads, rows});
-  for (int i = 0; i < batch * heads * rows; i++) tile[i] = test_range(&s->random, 0, 3), blocks[i] = test_next(&s->random);
+  for (int i = 0; i < batch * heads * rows; i++)
+    tile[i] = test_range(&s->random, 0, 3), blocks[i] = test_next(&s->random);
   for (int b = 0; b < s->batch; b++)
     for (int h = 0; h < s->heads; h++)
       for (int q = s->q_offset; q < s->q_offset + s->entry_q[b]; q++) {

@@ -1,4 +1,5 @@
-/* guard.c: each block is its own mapping: a record page, an inaccessible page, the data's pages, an inaccessible page. */
+/* guard.c: each block is its own mapping: a record page, an inaccessible page, the data's pages,
+ * an inaccessible page. */
 #include "guard.h"
 
 #include <stdint.h>

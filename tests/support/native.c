@@ -1,4 +1,5 @@
-/* native.c: each mask is a shared object in the build directory; a private copy is loaded, so that globals are not shared. */
+/* native.c: each mask is a shared object in the build directory; a private copy is loaded, so that
+ * globals are not shared. */
 #include "native.h"
 
 #include <check.h>

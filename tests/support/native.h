@@ -1,4 +1,5 @@
-/* native.h: the masks of masks/ compiled as ordinary C: brute force for tests, independent of the compiler under test. */
+/* native.h: the masks of masks/ compiled as ordinary C: brute force for tests, independent of
+ * the compiler under test. */
 #ifndef TEST_NATIVE_H
 #define TEST_NATIVE_H
 

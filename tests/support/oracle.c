@@ -35,7 +35,8 @@ void oracle_set(const fly_tensor *t, int64_t b, int64_t h, int64_t row, int64_t 
 }
 
 double oracle_rounding_of_p(const fly_attention *c) {
-  return c->kernel && !c->kernel->cuda_target[0] && c->q.type == FLY_BF16 && c->kernel->isa == FLYI_X86_64_V4_BF16 ? 0x1p-8 : 0;
+  bool cpu = c->kernel && !c->kernel->cuda_target[0];
+  return cpu && c->q.type == FLY_BF16 && c->kernel->isa == FLYI_X86_64_V4_BF16 ? 0x1p-8 : 0;
 }
 
 /* ---- geometry -------------------------------------------------------------------------------------------------- */

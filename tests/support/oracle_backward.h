@@ -32,7 +32,8 @@ void oracle_forward(const fly_attention *call, oracle_predicate *see, void *cont
 /* Compares d_q, d_k and d_v where they are wanted. Fails the test with `what`. */
 void oracle_check_backward(const fly_attention *call, oracle_predicate *see, void *context, const char *what);
 
-/* The same for kernels that multiply by P and dS rounded to 16 bits: `operands` is the largest relative error of that. */
+/* The same for kernels that multiply by P and dS rounded to 16 bits: `operands` is the largest
+ * relative error of that. */
 void oracle_check_backward_units(const fly_attention *call, oracle_predicate *see, void *context, double operands,
                                  const char *what);
 

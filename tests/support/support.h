@@ -23,8 +23,9 @@
   }
 
 /* Checks that a call succeeded, and says the error where it did not. */
-#define ck_fly_ok(call, error) \
-  ck_assert_msg((call) == FLY_OK, "%s: %s:%d:%d: %s", #call, (error).file, (error).line, (error).column, (error).message)
+#define ck_fly_ok(call, error)                                                                                        \
+  ck_assert_msg((call) == FLY_OK, "%s: %s:%d:%d: %s", #call, (error).file, (error).line, (error).column,              \
+                (error).message)
 
 /* A small generator (xorshift64*), seeded by the test: failures repeat. */
 typedef struct test_random {
