@@ -1,4 +1,5 @@
 /* search.c: a pair that masks see, or the proof that there is none. */
+#include <assert.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -41,7 +42,9 @@ static void split(search *s, const flyi_box *box) {
   int64_t kv = box->kv1 - box->kv0 < FLYI_BLOCK ? box->kv1 + 1 : middle(box->kv0, box->kv1);
   for (int i = 3; i >= 0; i--) {
     flyi_box part = {i & 2 ? q : box->q0, i & 2 ? box->q1 : q - 1, i & 1 ? kv : box->kv0, i & 1 ? box->kv1 : kv - 1};
-    if (part.q0 <= part.q1 && part.kv0 <= part.kv1 && s->count < MOST_BOXES) s->waiting[s->count++] = part;
+    if (part.q0 > part.q1 || part.kv0 > part.kv1) continue;
+    assert(s->count < MOST_BOXES);
+    s->waiting[s->count++] = part;
   }
 }
 

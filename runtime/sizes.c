@@ -23,8 +23,8 @@ fly_status flyi_sizes_check(const fly_attention *call, fly_cpu_sizes *out, fly_e
   if (out->split_keys < 0 || out->split_keys % FLYI_BLOCK || out->split_keys > MOST_RANGE)
     return flyi_fail(error, FLY_ERROR_ARGUMENT, "sizes->split_keys is %d: it must be a multiple of 64, at most %d",
                      out->split_keys, MOST_RANGE);
-  if (out->phase_bytes < 0)
-    return flyi_fail(error, FLY_ERROR_ARGUMENT, "sizes->phase_bytes is %lld: it must not be negative",
+  if (out->phase_bytes < 0 || out->phase_bytes > (INT64_C(1) << 40))
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "sizes->phase_bytes is %lld: it must be 0 to 2^40",
                      (long long)out->phase_bytes);
   return FLY_OK;
 }

@@ -14,7 +14,7 @@ static size_t bytes_of(const fly_tensor *t) {
 
 START_TEST(sharing_work_out_otherwise_gives_the_same_bits) { /* _i: threads - 1, wide or narrow: packed ahead or not */
   static const int32_t queries[] = {64, 128};
-  static const int64_t phases[] = {1, 400 << 10, INT64_MAX};
+  static const int64_t phases[] = {1, 400 << 10, INT64_C(1) << 40};
   CALL_FOR_TARGETS(target) {
     call_spec s = tiled;
     call_case t;
@@ -111,6 +111,7 @@ START_TEST(sizes_that_cannot_be_are_refused) {
       {{FLY_INIT(fly_cpu_sizes), .split_keys = -64}, "split_keys is -64"},
       {{FLY_INIT(fly_cpu_sizes), .split_keys = INT32_MAX - 63}, "split_keys is"},
       {{FLY_INIT(fly_cpu_sizes), .phase_bytes = -1}, "phase_bytes is -1"},
+      {{FLY_INIT(fly_cpu_sizes), .phase_bytes = INT64_MAX}, "it must be 0 to 2^40"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     call_case t;

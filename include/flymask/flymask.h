@@ -530,7 +530,7 @@ typedef struct fly_cpu_sizes {
   size_t size;
   int32_t item_queries; /* that pass together over their keys: 64, or 128 where the map's tile_q is a multiple of it */
   int32_t split_keys;   /* keys of a range, where few queries see many keys: a multiple of 64 */
-  int64_t phase_bytes;  /* of a phase's packed keys and values, a worker: as many (batch, head) as fit, at least one */
+  int64_t phase_bytes;  /* of a phase's packed keys and values, a worker: so many (batch, head) as fit, 1 at least; to 2^40 */
 } fly_cpu_sizes;
 
 /* What a forward call would use: the sizes that it brings, and the library's in the place of zeros. A call without a
