@@ -112,6 +112,7 @@ static void place_next(const phase *p, int64_t item, flyi_forward_cpu *f) {
   flyi_forward_cpu of_next;
   place_queries(s, next.group.b, next.h, next.query, &of_next);
   f->next_q = of_next.q, f->next_rows = of_next.q_rows, f->next_count = of_next.count;
+  f->next_out = of_next.out;
 }
 
 static void attend(void *context, int64_t item, int worker) {

@@ -96,7 +96,8 @@ typedef struct flyi_forward_cpu {
   const float *sink;    /* a logit of the softmax's denominator alone; null: none */
   void *scratch;        /* aligned to 64, one for each thread */
   const void *next_q;   /* rows that this thread most likely takes next: asked for in passing. null: none */
-  const int32_t *next_rows;
+  void *next_out;
+  const int32_t *next_rows; /* of next_q */
   int32_t next_count;
 } flyi_forward_cpu;
 

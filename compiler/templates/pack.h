@@ -34,6 +34,13 @@ INLINE rows_of_block rows_of(const flyi_pack_cpu *p, int64_t block) {
                          p->packed_v ? p->packed_v + block * v_words(p->value_dim) : NULL};
 }
 
+/* Asks for a line of each page of rows that follow each other. */
+INLINE void fetch_pages(const void *data, int64_t stride, int count, int type, bool to_write) {
+  int64_t bytes = stride * element_size(type);
+  int each = bytes > 0 && bytes < 4096 ? 4096 / (int)bytes : 1;
+  for (int i = 0; i < count; i += each) fetch_row(row_at(data, stride, NULL, i, type), 1, to_write);
+}
+
 #ifdef FLYI_DOTS
 static bool pack_block(const flyi_pack_cpu *p, int64_t block) {
   rows_of_block b = rows_of(p, block);
