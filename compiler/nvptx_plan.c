@@ -93,6 +93,7 @@ static void plan_forward_f32(const fly_kernel_desc *desc, int argument_bytes, fl
   int each = larger(depth, width) <= 128 ? 4 : 2, queries = 16 * each, keys = 8 * each;
   flyi_cuda_part *part = &plan->parts[plan->part_count++];
   plan->set_tokens = true;
+  plan->all_registers = true; /* it spills some otherwise, for more blocks than shared memory lets in */
   part->bitcode = (flyi_section){flyi_fwd_f32_cuda_bitcode,
                                  (size_t)(flyi_fwd_f32_cuda_bitcode_end - flyi_fwd_f32_cuda_bitcode)};
   set(part, "f32_dim", desc->head_dim), set(part, "f32_value_dim", desc->value_dim);

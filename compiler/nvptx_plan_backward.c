@@ -13,16 +13,21 @@ static int multiple(int x, int of) { return (x + of - 1) / of * of; }
 static int larger(int a, int b) { return a > b ? a : b; }
 static int pitch(int width) { return multiple(width, 64) * 2; } /* as tile_pitch of cuda_tile.h */
 
-/* What most of D and DV columns take. */
+enum { KEEP_FIRST = 1, KEEP_BOTH = 3 }; /* operands, as KEEP_K and KEEP_V of bwd_cuda.h */
+
+/* What most of D and DV columns take. With 99 KiB of shared memory tensor units are half as fast: what is read of it
+ * does not count. */
 static shape keys_shape(int most, int shared_bytes, bool modified) {
-  if (most <= 64) return modified ? (shape){1, 8, 32, 2, 1, 0} : (shape){2, 4, 32, 2, 0, 0};
-  if (most <= 128) return (shape){1, 8, 16, 2, !modified, 0};
+  if (most <= 64 && (modified || shared_bytes < 128 << 10)) return (shape){1, 8, 32, 2, KEEP_BOTH, 0};
+  if (most <= 64 && shared_bytes < 164 << 10) return (shape){2, 4, 32, 2, 0, 0};
+  if (most <= 64) return (shape){2, 4, 16, 2, KEEP_FIRST, 0}; /* the other one spills on sm_90 and later */
+  if (most <= 128) return (shape){1, 8, 16, 2, modified ? 0 : KEEP_BOTH, 0};
   return (shape){1, 4, 32, shared_bytes < 132 << 10 ? 1 : 2, 0, 1};
 }
 
 static shape queries_shape(int most, int shared_bytes, bool modified) {
-  if (most <= 64) return (shape){2, 4, 32, 2, !modified, 0};
-  if (most <= 128) return (shape){1, 8, 32, 2, 1, 0};
+  if (most <= 64) return modified ? (shape){2, 4, 32, 2, 0, 0} : (shape){2, 4, 16, 2, KEEP_BOTH, 0};
+  if (most <= 128) return (shape){1, 8, 32, 2, KEEP_BOTH, 0};
   return (shape){1, 4, 32, shared_bytes < 132 << 10 ? 1 : 2, 0, 0};
 }
 

@@ -243,8 +243,26 @@ static fly_status launch_backward(flyi_cuda_launch *l, fly_error *error) {
   return launch_all(l, &p, error);
 }
 
+/* Without any batch entry gradients of sinks, which all entries share, are 0. */
+static fly_status clear_sinks(const flyi_call *call, fly_error *error) {
+  const fly_attention *c = &call->c;
+  bool pushed;
+  if (!c->d_sink.data || c->add_gradients || !c->geometry.heads) return FLY_OK;
+  fly_status status = flyi_cuda_enter(c->cuda, &pushed, error);
+  if (status) return status;
+  status = flyi_cuda_check(call, true, error);
+  for (int64_t h = 0; !status && h < c->geometry.heads; h++) {
+    const flyi_device_memory at = (uintptr_t)c->d_sink.data + (uint64_t)(h * c->d_sink.stride[1]) * 4;
+    const int code = c->cuda->driver.fill(at, 0, sizeof(float), c->stream);
+    if (code) status = flyi_cuda_fail(&c->cuda->driver, code, error, "d_sink cannot be set to 0");
+  }
+  flyi_cuda_leave(c->cuda, pushed);
+  return status;
+}
+
 fly_status flyi_cuda_backward(const flyi_call *call, fly_error *error) {
-  if (!call->c.geometry.batch || !call->c.geometry.heads) return FLY_OK;
+  if (!call->c.geometry.batch) return clear_sinks(call, error);
+  if (!call->c.geometry.heads) return FLY_OK;
   return flyi_cuda_call_run(call, FLYI_DIRECTION_BACKWARD, launch_backward, error);
 }
 

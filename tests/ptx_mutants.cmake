@@ -1,7 +1,8 @@
 # mutant.KERNEL.TYPE.DIM.KIND: our own PTX with each of something removed in turn.
 flymask_ptx_test(ptx_mutants)
 foreach(kernel fly_forward.bf16.56 fly_forward.bf16.120 fly_forward.f32.56 fly_split.bf16.56 fly_split.f32.56 fly_backward_rows.bf16.56 fly_backward_keys.bf16.56 fly_backward_keys.bf16.120
-    fly_backward_queries.bf16.56 fly_backward_queries.bf16.120 fly_backward_finish.bf16.56)
+    fly_backward_queries.bf16.56 fly_backward_queries.bf16.120 fly_backward_finish.bf16.56 fly_backward_keys.f32.56
+    fly_backward_queries.f32.56)
   set(kinds wait commit barrier branch)
   if(kernel MATCHES "(forward|split|keys|queries)\\.bf16")
     list(APPEND kinds zeros)
@@ -10,7 +11,7 @@ foreach(kernel fly_forward.bf16.56 fly_forward.bf16.120 fly_forward.f32.56 fly_s
   endif()
   foreach(kind IN LISTS kinds)
     set(label ci)
-    if(kernel MATCHES "\\.120$") # the larger shapes by night
+    if(kernel MATCHES "\\.120$" OR "${kernel}.${kind}" STREQUAL fly_backward_keys.f32.56.branch) # the long ones by night
       set(label nightly)
     endif()
     add_test(NAME mutant.${kernel}.${kind} COMMAND test_ptx_mutants)

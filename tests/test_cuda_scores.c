@@ -364,6 +364,31 @@ START_TEST(sink_gradients_alone_added_and_of_no_queries) {
 }
 END_TEST
 
+/* As on the CPU: zeros, or what was there. */
+START_TEST(sink_gradients_of_no_batch_entries) {
+  backward_spec spec = {.call = {.type = types[_i].type, .dim = 64, .heads = 3, .len_q = 30, .len_kv = 30}};
+  device_case d;
+  fly_error error;
+  set_up(&d, &spec, -1, 0, NULL, NULL, 0);
+  add_sink(&d);
+  cuda_call on_device;
+  cuda_call_init(&on_device, cuda, &d.t.base.call, d.kernel);
+  fly_attention *c = &on_device.call;
+  fly_tensor *all[] = {&c->q, &c->k, &c->v, &c->out, &c->lse, &c->d_out, &c->d_q, &c->d_k, &c->d_v, &c->d_lse};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) all[i]->shape[0] = 0;
+  c->geometry.batch = 0;
+  for (int add = 1; add >= 0; add--) {
+    c->add_gradients = add;
+    cuda_ok(fly_attention_backward(c, &error), &error);
+    cuda_ok(fly_cuda_synchronize(cuda, NULL, &error), &error);
+    cuda_tensor_get(cuda, &c->d_sink, &d.t.base.call.d_sink);
+    for (int h = 0; h < 3; h++) ck_assert_msg(d.d_sink[h] == (add ? -77 : 0), "%g", d.d_sink[h]);
+  }
+  cuda_call_free(&on_device);
+  tear_down(&d);
+}
+END_TEST
+
 static uint64_t digest_of(const device_case *d) {
   uint64_t hash = backward_digest(&d->t);
   for (int h = 0; h < d->t.base.spec.heads; h++) {
@@ -415,6 +440,7 @@ static void add_features(Suite *suite, int type) {
   tcase_add_loop_test(cases[1], sinks_without_a_modifier, type, type + 1);
   tcase_add_loop_test(cases[1], sinks_of_any_size, type, type + 1);
   tcase_add_loop_test(cases[1], sink_gradients_alone_added_and_of_no_queries, type, type + 1);
+  tcase_add_loop_test(cases[1], sink_gradients_of_no_batch_entries, type, type + 1);
   tcase_add_loop_test(cases[1], gradients_are_the_same_bits_every_time, type, type + 1);
   tcase_add_loop_test(cases[2], any_dimension_and_scale, type, type + 1);
 }

@@ -50,7 +50,9 @@ static const struct {
                {"fly_backward_rows", FLY_BF16, FLYI_DIRECTION_BACKWARD, 0, 56, false, 1},
                {"fly_backward_keys", FLY_BF16, FLYI_DIRECTION_BACKWARD, 0, 56, true, 0},
                {"fly_backward_keys", FLY_BF16, FLYI_DIRECTION_BACKWARD, 0, 120, true, 0},
+               {"fly_backward_keys", FLY_F32, FLYI_DIRECTION_BACKWARD, 0, 56, false, 0},
                {"fly_backward_queries", FLY_BF16, FLYI_DIRECTION_BACKWARD, 0, 56, true, 0},
+               {"fly_backward_queries", FLY_F32, FLYI_DIRECTION_BACKWARD, 0, 56, false, 0},
                {"fly_backward_queries", FLY_BF16, FLYI_DIRECTION_BACKWARD, 0, 120, true, 0},
                {"fly_backward_finish", FLY_BF16, FLYI_DIRECTION_BACKWARD, 0, 56, false, 1}};
 enum { KERNELS = sizeof kernels / sizeof kernels[0] };

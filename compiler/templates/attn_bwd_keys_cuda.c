@@ -56,6 +56,13 @@ INL struct passing passing_of(call_t call, const struct place *p, const struct b
                           .length = p->queries.length};
 }
 
+/* The next tile's memory rows. Where they are mapped is worked out again, and not kept from tile to tile. */
+INL void deal_again(call_t call, const struct place *p, struct passing *passing, i32 h, i32 tile) {
+  const i32 b = renewed(p->b);
+  passing->rows_k = query_rows(call, p->queries, b, h), passing->rows_v = output_rows(call, p->queries, b, h);
+  deal(passing, tile);
+}
+
 /* ---- a tile ------------------------------------------------------------------------------------------------------ */
 
 /* As mask_bits of cuda_tile.h, where rows are keys. */
@@ -127,7 +134,7 @@ INL void take_tile(call_t call, const struct place *p, const struct block *x, i3
   const struct patterns at = renewed_patterns(&x->patterns);
   pairs_t s, slopes, d_p;
   factors_t f;
-  multiply_channels(s, x->k, &at.rows_k, &at.columns_k, x->own_k, q, bwd_depth, PITCH_K);
+  multiply_channels(s, bwd_keep & KEEP_K, x->k, &at.rows_k, &at.columns_k, x->own_k, q, bwd_depth, PITCH_K);
   weigh(call, p, h, s, slopes, stats, now);
   if (which & D_V) {
     pack_pairs(f, s);
@@ -135,7 +142,7 @@ INL void take_tile(call_t call, const struct place *p, const struct block *x, i3
   }
   if (which & D_K) {
     if (modified) scale_weights(s, slopes);
-    multiply_channels(d_p, x->v, &at.rows_v, &at.columns_v, x->own_v, d_out, bwd_width, PITCH_V);
+    multiply_channels(d_p, bwd_keep & KEEP_V, x->v, &at.rows_v, &at.columns_v, x->own_v, d_out, bwd_width, PITCH_V);
     differentiate(d_p, s, stats);
     pack_pairs(f, d_p);
     multiply_rows(g->d_k, f, &at.rows_k, q, bwd_depth, PITCH_K);
@@ -167,7 +174,7 @@ INL void take_head(call_t call, const struct place *p, struct block *x, struct g
       copy_passing(&passing, tile_of(next), 1 - stage, x->aligned);
       copy_stats(call, x, plane, tile_of(next), 1 - stage);
       copies_commit();
-      deal(&passing, tile_of(later));
+      deal_again(call, p, &passing, h, tile_of(later));
     }
     take_tile(call, p, x, h, g, which, now, stage);
     if (bwd_stages == 1 && kind_of(next) != EMPTY) {
@@ -175,7 +182,7 @@ INL void take_head(call_t call, const struct place *p, struct block *x, struct g
       copy_passing(&passing, tile_of(next), 0, x->aligned);
       copy_stats(call, x, plane, tile_of(next), 0);
       copies_commit();
-      deal(&passing, tile_of(later));
+      deal_again(call, p, &passing, h, tile_of(later));
     }
     if (bwd_stages == 2) stage = 1 - stage;
     now = next;
@@ -203,8 +210,8 @@ INL void open_block(call_t call, const struct place *p, struct block *x, i32 ali
   copies_commit();
   copies_wait(0);
   barrier();
-  load_kept(x->k, &x->patterns.rows_k, x->own_k, bwd_depth, PITCH_K);
-  load_kept(x->v, &x->patterns.rows_v, x->own_v, bwd_width, PITCH_V);
+  if (bwd_keep & KEEP_K) load_kept(x->k, &x->patterns.rows_k, x->own_k, bwd_depth, PITCH_K);
+  if (bwd_keep & KEEP_V) load_kept(x->v, &x->patterns.rows_v, x->own_v, bwd_width, PITCH_V);
 }
 
 /* ---- pair by pair ------------------------------------------------------------------------------------------------ */

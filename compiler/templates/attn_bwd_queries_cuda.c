@@ -62,9 +62,9 @@ INL void take_tile(call_t call, const struct place *p, const struct block *x, co
   const struct patterns at = renewed_patterns(&x->patterns);
   pairs_t s, d_p;
   factors_t f;
-  multiply_channels(s, x->q, &at.rows_k, &at.columns_k, x->own_q, k, bwd_depth, PITCH_K);
+  multiply_channels(s, bwd_keep & KEEP_K, x->q, &at.rows_k, &at.columns_k, x->own_q, k, bwd_depth, PITCH_K);
   weigh(call, p, x, keys, s, now);
-  multiply_channels(d_p, x->d_out, &at.rows_v, &at.columns_v, x->own_d_out, v, bwd_width, PITCH_V);
+  multiply_channels(d_p, bwd_keep & KEEP_V, x->d_out, &at.rows_v, &at.columns_v, x->own_d_out, v, bwd_width, PITCH_V);
   UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 i = 0; i < bwd_inner / 8; i++)
       UNROLL for (i32 j = 0; j < 4; j++) d_p[a][i][j] = s[a][i][j] * (d_p[a][i][j] - x->delta[a][j >> 1]);
   pack_pairs(f, d_p);
@@ -95,8 +95,8 @@ INL void open_block(call_t call, const struct place *p, struct block *x, i32 ali
   copies_commit();
   copies_wait(0);
   barrier();
-  load_kept(x->q, &x->patterns.rows_k, x->own_q, bwd_depth, PITCH_K);
-  load_kept(x->d_out, &x->patterns.rows_v, x->own_d_out, bwd_width, PITCH_V);
+  if (bwd_keep & KEEP_K) load_kept(x->q, &x->patterns.rows_k, x->own_q, bwd_depth, PITCH_K);
+  if (bwd_keep & KEEP_V) load_kept(x->d_out, &x->patterns.rows_v, x->own_d_out, bwd_width, PITCH_V);
 }
 
 INL void take_tiles(call_t call, const struct place *p, sums_t d_q, i32 aligned) {

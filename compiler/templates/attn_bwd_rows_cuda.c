@@ -122,7 +122,8 @@ INL double sink_part(call_t call, i32 h, float z) {
   ROLLED for (i32 b = 0; b < args_of(call)->batch; b++) {
     const i32 length = queries_of(call, b).length;
     const i64 at = ((i64)b * heads + h) * call->rows_q;
-    const GLOBAL float *start = (const GLOBAL float *)call->neg_lse + at, *delta = (const GLOBAL float *)call->delta + at;
+    const GLOBAL float *start = (const GLOBAL float *)call->neg_lse + at;
+    const GLOBAL float *delta = (const GLOBAL float *)call->delta + at;
     ROLLED for (i32 i = thread_index(); i < length; i += threads) if (start[i] != -infinity())
         sum -= (double)(exp2_of(multiply_plus(z, 1.44269504089f, start[i])) * delta[i]);
   }

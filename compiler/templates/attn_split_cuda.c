@@ -1,9 +1,10 @@
 /* attn_split_cuda.c: few queries and many keys on tensor cores, for f16 and bf16. Input: a flyi_cuda_call. Output:
  * part_out, part_lse.
  *
- * A block's 16 rows meet tiles of 16 keys for each warp: every warp has a softmax of its own over its keys, and these are
- * joined at the end, in the order of the warps. K and V are double-buffered, one barrier a tile: what limits is memory.
- * As in attn_fwd_cuda.c, rows whose output is not finite are worked out again, key by key, where a mask was asked. */
+ * A block's 16 rows meet tiles of 16 keys for each warp: every warp has a softmax of its own over its keys, and these
+ * are joined at the end, in the order of the warps. K and V are double-buffered, one barrier a tile: what limits is
+ * memory. As in attn_fwd_cuda.c, rows whose output is not finite are worked out again, key by key, where a mask was
+ * asked. */
 #include "split_cuda.h"
 
 CONSTANT split_dim, split_value_dim;

@@ -20,7 +20,8 @@ CONSTANT bwd_depth, bwd_width;   /* the same as tiles have them: multiples of 16
 CONSTANT bwd_blocks, bwd_warps;  /* of 16 rows a warp; of a block */
 CONSTANT bwd_inner;              /* rows of a tile that passes by */
 CONSTANT bwd_stages;
-CONSTANT bwd_keep;  /* the own rows' operands stay in registers */
+CONSTANT bwd_keep;  /* the own rows' operands that stay in registers: */
+enum { KEEP_K = 1 /* of K or Q */, KEEP_V = 2 /* of V or dO */ };
 CONSTANT bwd_split; /* one walk for each gradient of keys: where the sums of both take too many registers */
 CONSTANT bwd_type;  /* of the tensors */
 
@@ -113,19 +114,19 @@ INL void load_kept(operands_t kept, const struct pattern *rows, u32 own, i32 wid
 }
 
 /* s = A B', over the channels: own rows A, passing rows B. */
-INL void multiply_channels(pairs_t s, const operands_t kept, const struct pattern *rows, const struct pattern *columns,
-                           u32 own, u32 passing, i32 width, i32 pitch) {
+INL void multiply_channels(pairs_t s, i32 keep, const operands_t kept, const struct pattern *rows,
+                           const struct pattern *columns, u32 own, u32 passing, i32 width, i32 pitch) {
   UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 i = 0; i < bwd_inner / 8; i++)
       UNROLL for (i32 j = 0; j < 4; j++) s[a][i][j] = 0;
   UNROLL for (i32 k = 0; k < width / 16; k++) {
     u32 loaded[MAX_BLOCKS][4];
-    if (!bwd_keep)
+    if (!keep)
       UNROLL for (i32 a = 0; a < bwd_blocks; a++) load_matrices(loaded[a], matrix_at(rows, own, pitch, a * 16, k));
     UNROLL for (i32 n = 0; n < bwd_inner / 16; n++) {
       u32 r[4];
       load_matrices(r, matrix_at(columns, passing, pitch, n * 16, k));
       UNROLL for (i32 a = 0; a < bwd_blocks; a++) {
-        const u32 *x = bwd_keep ? kept[a][k] : loaded[a];
+        const u32 *x = keep ? kept[a][k] : loaded[a];
         multiply_add(BF16, s[a][2 * n], x, r[0], r[1]);
         multiply_add(BF16, s[a][2 * n + 1], x, r[2], r[3]);
       }

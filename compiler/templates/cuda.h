@@ -4,8 +4,8 @@
  *     mma.m16n8k16   A, 4 registers of two: row g + 8 (i & 1), k = 2t + 8 (i >> 1) .. +1
  *                    B, 2 registers of two: k = 2t + 8 i .. +1, column g
  *                    C, 4 floats: row g + 8 (i >> 1), column 2t + (i & 1)
- *     ldmatrix.x4    lanes 8j .. 8j + 7 give the rows (16 bytes) of matrix j; a lane gets columns 2t .. +1 of row g of each
- *                    (.trans: rows 2t .. +1 of column g)
+ *     ldmatrix.x4    lanes 8j .. 8j + 7 give the rows (16 bytes) of matrix j; a lane gets columns 2t .. +1 of row g
+ *                    of each (.trans: rows 2t .. +1 of column g)
  *
  * Shared memory is touched by volatile assembly alone, which keeps its order among itself and barriers. */
 #ifndef FLYMASK_CUDA_H

@@ -1,8 +1,8 @@
 /* launch_cuda.h: what the host and the CUDA kernels share, beside launch.h. Plain C, no library.
  *
  * A kernel has one argument, passed by value: a flyi_cuda_call, and right behind it the flyi_mask_args with as many
- * slots as the mask and the score modifier have (flyi_cuda_argument_size). All pointers in both are the device's; those of flyi_mask_args are
- * stored as if they were the host's.
+ * slots as the mask and the score modifier have (flyi_cuda_argument_size). All pointers in both are the device's; those
+ * of flyi_mask_args are stored as if they were the host's.
  *
  * Grid: (call.tiles * pairs, 1, 1), where pairs = batch * heads (of key/value heads, where the outer tiles are keys).
  * Block x does what flyi_cuda_work_of says. Threads of a block and dynamic shared memory: as the image's entry says. */
@@ -17,15 +17,17 @@ enum {
   FLYI_CUDA_MAX_LENGTH = 1 << 30 /* of q + |q_offset| and kv: so that q - kv is an int */
 };
 
-/* What a kernel of an image does. The outer tile is what a block of threads owns, the inner ones what it walks through. */
+/* What a kernel of an image does. The outer tile is what a block of threads owns, the inner ones what it walks
+ * through. */
 typedef enum flyi_cuda_role {
   FLYI_CUDA_FORWARD,          /* outer: queries, inner: keys. Writes out, lse */
   FLYI_CUDA_BACKWARD_ROWS,    /* outer: queries. Writes neg_lse and delta */
   FLYI_CUDA_BACKWARD_KEYS,    /* outer: keys (of call.walk query heads), inner: queries. Writes d_k, d_v */
   FLYI_CUDA_BACKWARD_QUERIES, /* outer: queries, inner: keys. Writes d_q */
-  FLYI_CUDA_FORWARD_SPLIT,    /* outer: queries of call.walk heads, which lie together; a part of the inner tiles. Writes
-                                 part_out, part_lse, which fly_merge_rows (launch_rows.h) makes out and lse of */
-  FLYI_CUDA_BACKWARD_FINISH,  /* outer: rows of the tensor call.finish.to. Sums rows that repeat, zeroes those not read */
+  FLYI_CUDA_FORWARD_SPLIT,    /* outer: queries of call.walk heads, which lie together; a part of the inner tiles.
+                                 Writes part_out, part_lse, which fly_merge_rows (launch_rows.h) makes out and lse of */
+  FLYI_CUDA_BACKWARD_FINISH,  /* outer: rows of the tensor call.finish.to. Sums rows that repeat, zeroes
+                                 those not read */
   FLYI_CUDA_BACKWARD_SINK,    /* block h: query head h. Writes d_sink; after ROWS */
   FLYI_CUDA_ROLES
 } flyi_cuda_role;
@@ -59,9 +61,9 @@ typedef struct flyi_cuda_map {
 } flyi_cuda_map;
 
 /* One launch of BACKWARD_FINISH: the role's pairs are the batch entries times heads of `to`, its tiles cover `to`'s
- * rows. Behind row r of plane p, i = p * (rows + 1) + r, are the rows of the call list[first[i]] .. list[first[i + 1] - 1],
- * in the order in which they are summed, as places in sums. sums 0: the list is not read, and `first` tells which rows
- * are read at all. */
+ * rows. Behind row r of plane p, i = p * (rows + 1) + r, are the rows of the call list[first[i]] .. list[first[i + 1]
+ * - 1], in the order in which they are summed, as places in sums. sums 0: the list is not read, and `first` tells which
+ * rows are read at all. */
 typedef struct flyi_cuda_finish {
   flyi_cuda_tensor to;
   uint64_t sums;                         /* call.sums_q, sums_k or sums_v */
@@ -71,8 +73,8 @@ typedef struct flyi_cuda_finish {
 } flyi_cuda_finish;
 
 /* A backward call launches, on one stream: ROWS, KEYS (where d_k or d_v is wanted), QUERIES (where d_q is), SINK (where
- * d_sink is), and FINISH once
- * for each gradient that has sums (rows of the tensor repeat among the call's rows) or rows that the call does not read. */
+ * d_sink is), and FINISH once for each gradient that has sums (rows of the tensor repeat among the call's rows) or rows
+ * that the call does not read. */
 typedef struct flyi_cuda_call {
   flyi_cuda_tensor q, k, v, out, lse;    /* lse: f32, may be 0 in a forward call */
   flyi_cuda_tensor sink, d_sink;         /* f32 [1, heads, 1, 1], or 0; d_sink in a backward call */
@@ -83,18 +85,20 @@ typedef struct flyi_cuda_call {
   int32_t group;                         /* query heads of a key/value head */
   int32_t out_type;                      /* fly_type: the kernel's, or FLY_F32 */
   int32_t dim, value_dim;
-  int32_t tiles;                         /* rows * outer of the map that the role walks: those beyond an entry's end do nothing */
+  int32_t tiles;                         /* rows * outer of the map that the role walks: those beyond an entry's end
+                                            do nothing */
   int32_t together;                      /* pairs of (batch, head) whose tiles are dealt in turn: see flyi_cuda_work */
   /* backward; rows of d_out, d_lse go through out_rows, of d_q through q_rows, of d_k and d_v through kv_rows */
   flyi_cuda_tensor d_out, d_lse, d_q, d_k, d_v;
-  uint64_t neg_lse, delta;               /* workspace, f32 [batch * heads][rows_q], all written by ROWS, whose tiles cover rows_q */
+  uint64_t neg_lse, delta;               /* workspace, f32 [batch * heads][rows_q], all written by ROWS, whose tiles
+                                            cover rows_q */
   uint64_t sums_q, sums_k, sums_v;       /* workspace, f32 [batch * heads][rows_q][dim], [pairs of KEYS][rows_kv][dim or
-                                            value_dim]: where gradients wait for BACKWARD_FINISH, if rows repeat; 0: they
-                                            go straight to their tensor */
+                                            value_dim]: where gradients wait for BACKWARD_FINISH, if rows repeat;
+                                            0: they go straight to their tensor */
   int32_t rows_q, rows_kv;               /* of the longest entry, rounded up to multiples of 256 */
   int32_t add_gradients;
-  int32_t walk;                          /* query heads of a pair of BACKWARD_KEYS and of FORWARD_SPLIT: group, or 1 where kv_rows
-                                            (in FORWARD_SPLIT also the map) differ by head */
+  int32_t walk;                          /* query heads of a pair of BACKWARD_KEYS and of FORWARD_SPLIT: group, or 1
+                                            where kv_rows (in FORWARD_SPLIT also the map) differ by head */
   flyi_cuda_finish finish;
   /* FORWARD_SPLIT, whose grid is (parts * tiles * pairs, 1, 1): see split_cuda.h */
   int32_t parts;                         /* a block walks part x % parts of its inner tiles */
@@ -117,12 +121,14 @@ typedef struct flyi_cuda_work {
   int32_t place; /* of the map row */
   int32_t tile;  /* which of the row's outer tiles */
 } flyi_cuda_work;
-static inline flyi_cuda_work flyi_cuda_work_of(uint32_t x, int32_t pairs, int32_t tiles, int32_t together, int32_t outer) {
+static inline flyi_cuda_work flyi_cuda_work_of(uint32_t x, int32_t pairs, int32_t tiles, int32_t together,
+                                               int32_t outer) {
   uint32_t group = (uint32_t)tiles * (uint32_t)together; /* below 2^31: the grid */
   uint32_t g = x / group, inside = x % group, first = g * (uint32_t)together;
   uint32_t size = (uint32_t)pairs - first < (uint32_t)together ? (uint32_t)pairs - first : (uint32_t)together;
   uint32_t at = inside / size;
-  return (flyi_cuda_work){(int32_t)(first + inside % size), (int32_t)(at / (uint32_t)outer), (int32_t)(at % (uint32_t)outer)};
+  return (flyi_cuda_work){(int32_t)(first + inside % size), (int32_t)(at / (uint32_t)outer),
+                          (int32_t)(at % (uint32_t)outer)};
 }
 
 #endif
