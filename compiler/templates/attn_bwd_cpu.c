@@ -63,16 +63,19 @@ typedef struct work {
 
 _Static_assert(5 * GROUPS == FLYI_FETCHES, "ROWS of P, G, dV, dK and dQ");
 
-/* Asks for a few rows. All at once would fill the queue of what the core waits for, and hold up the block. They are
- * asked for into the nearest cache, although the next one is where they wait: requests for that one alone are dropped
- * by Zen 5, for seconds on end, once it has found them useless (rows of a window that were there already), and random
- * rows then cost a fifth more. */
+/* Asks for a few rows. All at once would fill the queue of what the core waits for, and hold up the block. Rows in order
+ * come to the second-level cache, where they wait; those of a row map to the nearest one: Zen 5 drops requests for the
+ * second-level cache, for seconds on end, once it has found them useless (rows of a window that were there already), and
+ * random rows would then cost a fifth more. */
 INLINE void fetch_some(const flyi_backward_cpu *b) {
   flyi_fetch_cpu *f = b->fetch;
   for (int i = 0; i < f->rows && f->count; i++) {
     const flyi_fetch_part *part = &f->part[f->first];
     const char *row = part->plane + (part->rows ? part->rows[f->row] : f->row) * part->step;
-    for (int at = 0; at < part->bytes; at += 64) __builtin_prefetch(row + at, 0, 3);
+    if (part->rows)
+      for (int at = 0; at < part->bytes; at += 64) __builtin_prefetch(row + at, 0, 3);
+    else
+      for (int at = 0; at < part->bytes; at += 64) __builtin_prefetch(row + at, 0, 2);
     if (++f->row < part->count) continue;
     f->row = 0, f->count--;
     f->first = (f->first + 1) % FLYI_FETCH_PARTS;
