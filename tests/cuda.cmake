@@ -11,6 +11,13 @@ flymask_cuda_test(cuda_calls LABEL ci SECONDS 900)
 flymask_cuda_test(cuda_features LABEL ci SECONDS 900)
 flymask_cuda_test(cuda_sa LABEL ci)
 
+# Backward kernels have other shapes on other devices.
+foreach(arch 86 90)
+  add_test(NAME cuda_features.sm_${arch} COMMAND test_cuda_features)
+  set_tests_properties(cuda_features.sm_${arch} PROPERTIES LABELS ci TIMEOUT 900
+    ENVIRONMENT "SIMCUDA_ARCH=${arch};FLYMASK_TEST_TARGET=sm_${arch};CK_RUN_CASE=backward;CK_DEFAULT_TIMEOUT=900;XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/test-cache")
+endforeach()
+
 # simcuda.MASK.fwd|bwd.TYPE: every mask of the library, forward and backward. One suite, a case each.
 add_executable(test_cuda_masks test_cuda_masks.c library/scene_call.c library/scene.c library/windows.c library/blocks.c
   library/documents.c library/images.c)

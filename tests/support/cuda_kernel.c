@@ -55,8 +55,9 @@ fly_kernel *cuda_kernel(const char *name, const char *source, fly_type type, int
     snprintf(path, sizeof path, "%s/masks/%s.c", FLYMASK_SOURCE, name);
     ck_fly_ok(fly_mask_compile_file(path, NULL, &mask, &error), error);
   }
+  const char *target = getenv("FLYMASK_TEST_TARGET"); /* beside SIMCUDA_ARCH, which is the device */
   fly_kernel_desc desc = {FLY_INIT(fly_kernel_desc), .type = type, .head_dim = dim, .value_dim = value_dim,
-                          .target = "sm_80"};
+                          .target = target ? target : "sm_80"};
   ck_fly_ok(fly_kernel_create(mask, &desc, &kernel, &error), error);
   fly_mask_release(&mask);
   if (cuda_kernel_packing()) {
