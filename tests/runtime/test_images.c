@@ -178,7 +178,7 @@ START_TEST(score_modifiers_and_sinks_attend_as_the_oracle_says) { /* over causal
   for (int h = 0; h < 4; h++) sink[h] = (float)(h % 3) * 1.5f - 1;
   c->score = score;
   c->sink = fly_tensor_dense(sink, FLY_F32, 1, 4, 1, 1), c->d_sink = fly_tensor_dense(d_sink, FLY_F32, 1, 4, 1, 1);
-  oracle_scored oracle = {c, see_native, &native, modifiers[_i].formula, NULL};
+  oracle_scored oracle = {.call = c, .see = see_native, .see_context = &native, .modify = modifiers[_i].formula};
   call_reset(&t.base);
   ck_fly_ok(fly_attention_forward(c, &error), error);
   oracle_scored_check(&oracle, modifiers[_i].image);
