@@ -64,7 +64,7 @@ static void leaf(text *t) {
 
 static const char macros[] =
     "#ifdef FLYMASK_COMPILING\n"
-    "#define NOT_CONSTANT(x) ((x) + (p0 & 0))\n" /* or it is refused */
+    "#define NOT_CONSTANT(x) ((x) + (p0 > 1000))\n" /* or it is refused; p0 is small, which the compiler cannot know */
     "#define DIV(x, y) ((x) / NOT_CONSTANT(y))\n"
     "#define MOD(x, y) ((x) % NOT_CONSTANT(y))\n"
     "#define SHL(x, n) ((x) << NOT_CONSTANT(n))\n"
