@@ -96,8 +96,8 @@ and how to get the other. Indices behind the end of a buffer of one dimension re
 and, or and not.
 
 In the pictures queries go down and keys to the right: 256 of each where nothing else is said, in tiles of 16 x 16. Full
-tiles are blue; in partial tiles visible pairs are dark orange, hidden ones light; empty tiles are grey. The pictures and
-this page are made by `scripts/mask_pictures.sh`, the buffers by `scripts/mask_examples.c`.
+tiles are blue; in partial tiles visible pairs are dark orange, hidden ones light; empty tiles are grey. The pictures
+and this page are made by `scripts/mask_pictures.sh`, the buffers by `scripts/mask_examples.c`.
 HEAD
 examples | while read -r name arguments; do
   if [ "$name" = "#" ]; then
