@@ -16,6 +16,8 @@
  * does a tensor with rows that the call does not read. A phase has as many groups as fit in 16 MiB a worker, and
  * at least one for each worker. */
 
+#include <string.h>
+
 #include "backward.h"
 #include "cuda.h"
 
@@ -55,6 +57,7 @@ static void place(flyi_backward *b, void *workspace) {
   b->special = carve(workspace, &used, slots);
   b->turn = carve(workspace, &used, slots * (int64_t)sizeof *b->turn);
   b->scratch = carve(workspace, &used, b->workers * b->scratch_bytes);
+  b->fetch = carve(workspace, &used, b->workers * (int64_t)sizeof *b->fetch);
   place_side(b, &b->queries, workspace, &used);
   place_side(b, &b->keys, workspace, &used);
   b->bytes = used;
@@ -122,6 +125,7 @@ static fly_status plan(flyi_backward *b, const flyi_call *call, fly_error *error
 /* ---- entry ------------------------------------------------------------------------------------------------------- */
 
 static void run(flyi_backward *b) {
+  memset(b->fetch, 0, sizeof *b->fetch * b->workers);
   for (b->first = 0; b->first < b->groups; b->first += b->phase_groups) {
     b->phase = flyi_min64(b->phase_groups, b->groups - b->first);
     flyi_parallel(&b->threads, flyi_queries_items(b), flyi_queries_begin, b);

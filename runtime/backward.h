@@ -70,6 +70,7 @@ typedef struct flyi_backward {
   uint8_t *special;           /* [phase_groups, group_heads, query_blocks] */
   atomic_int *turn;           /* likewise: the tile of keys that may add to dQ next */
   char *scratch;              /* [workers] */
+  flyi_fetch_cpu *fetch;      /* likewise */
 } flyi_backward;
 
 /* ---- rows that are needed soon (backward_fetch.c) ---------------------------------------------------------------- */
