@@ -183,14 +183,13 @@ static void fetch_queries(tile *t, int64_t head, int64_t block) {
   const flyi_backward *b = t->b;
   if (!t->far || block >= flyi_blocks(flyi_len_q(&b->call->c.geometry, t->group.b))) return;
   flyi_queries x = flyi_queries_at(b, t->g, t->group, head, block);
-  flyi_fetch_add_block(t->fetch, x.q, b->k_width);
-  flyi_fetch_add_block(t->fetch, x.d_out, b->v_width);
-  flyi_fetch_add_block(t->fetch, x.d_q, b->k_width);
+  flyi_queries_fetch(b, &x, t->fetch);
 }
 
 /* Whether Q, dO and dQ of so many blocks of queries stay in the cache until the next tile, and how many rows to ask for
- * at a time. Whole rows, because a count that changes from time to time would cost more than it hides. What comes from
- * all over memory takes longest, and best goes many at once. */
+ * at a time, so that all that a tile needs (Q, O, dO, dQ, K, V, dK and dV of its rows) comes with its blocks. Whole
+ * rows, because a count that changes from time to time would cost more than it hides. What comes from all over memory
+ * takes longest, and best goes many at once. */
 static void plan_fetches(tile *t, int64_t query_blocks) {
   const flyi_backward *b = t->b;
   const fly_geometry *g = &b->call->c.geometry;
