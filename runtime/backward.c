@@ -10,11 +10,11 @@
  *     + workers * 2 * (256 * (2 D + DV + D + DV) + 34 KiB)                         tiles of two blocks of 64 keys
  *
  * bytes, about, of which a window uses the same ones again and again; 72 KiB for bf16 that stays bf16, and tiles of
- * four blocks where these take no more than TILE_BYTES. Dense f32 tensors without row maps are used where they are, and the terms 4 D, 4 DV, 4 D then vanish
- * but for one block a head. Where rows repeat, their side keeps all of the call's rows: batch * heads * m * (4 D +
- * 8) for queries, groups * n * (4 (D + DV) + 8) for keys, and both add 8 bytes for each row of their tensors; so
- * does a tensor with rows that the call does not read. A phase has as many groups as fit in 16 MiB a worker, and
- * at least one for each worker. */
+ * four blocks where these take no more than TILE_BYTES. Dense f32 tensors without row maps are used where they are, and
+ * the terms 4 D, 4 DV, 4 D then vanish but for one block a head. Where rows repeat, their side keeps all of the call's
+ * rows: batch * heads * m * (4 D + 8) for queries, groups * n * (4 (D + DV) + 8) for keys, and both add 8 bytes for
+ * each row of their tensors; so does a tensor with rows that the call does not read. A phase has as many groups as fit
+ * in 16 MiB a worker, and at least one for each worker. */
 
 #include <string.h>
 
