@@ -124,19 +124,6 @@ INLINE void multiply(vf sums[ROWS][COLS], int c, const word *a, int64_t a_step, 
   }
 }
 
-/* The same for c = 1, whose few sums would wait for each other: even and odd steps have sums of their own. */
-INLINE void multiply_thin(vf sums[ROWS][COLS], const word *a, int64_t a_step, int64_t a_row, const word *b,
-                          int64_t b_step, int n) {
-  vf odd[ROWS][COLS];
-  UNROLL for (int r = 0; r < ROWS; r++) odd[r][0] = (vf)0.f;
-  for (int i = 0; i + 1 < n; i += 2, a += 2 * a_step, b += 2 * b_step) {
-    multiply(sums, 1, a, 0, a_row, b, 0, 1);
-    multiply(odd, 1, a + a_step, 0, a_row, b + b_step, 0, 1);
-  }
-  if (n & 1) multiply(sums, 1, a, 0, a_row, b, 0, 1);
-  UNROLL for (int r = 0; r < ROWS; r++) sums[r][0] += odd[r][0];
-}
-
 INLINE void add_columns(float *out, int64_t out_row, int c, const word *a, int64_t a_step, int64_t a_row, const word *b,
                         int64_t b_step, int n) {
   vf sums[ROWS][COLS];

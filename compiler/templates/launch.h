@@ -195,7 +195,7 @@ typedef struct flyi_fetch_part {
 } flyi_fetch_part;
 
 /* They are asked for in passing, FLYI_FETCHES times with a block of pairs. */
-enum { FLYI_FETCH_PARTS = 32, FLYI_FETCHES = 80 };
+enum { FLYI_FETCH_PARTS = 64, FLYI_FETCHES = 80 };
 typedef struct flyi_fetch_cpu {
   flyi_fetch_part part[FLYI_FETCH_PARTS]; /* a ring */
   int32_t first, count; /* of the parts that are left */
