@@ -19,11 +19,9 @@ static const struct argp_option options[] = {
     {0}};
 
 static const char doc[] =
-    "Compile a mask ahead of time to the image of a kernel, which the runtime library loads without a compiler."
-    "\v"
+    "Compile a mask ahead of time to the image of a kernel, which the runtime library loads without a compiler.\v"
     "NAME=VALUE makes a parameter a constant of the code: faster, but the image serves that value alone. Buffers are "
-    "bound "
-    "when a kernel is used, not here.\n"
+    "bound when a kernel is used, not here.\n"
     "\n"
     "Examples:\n"
     "  flymask build causal --head-dim 64 --dtype f32 -o causal.image\n"

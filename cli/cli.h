@@ -285,7 +285,7 @@ fly_status map_write_arrays(fly_map *map, const char *directory, fly_error *erro
 
 double now_ms(void);
 
-/* Measurements of one figure, until there are enough: at least 5, and SECONDS in total or TIMING_MAX of them. */
+/* Measurements of one figure, until there are enough: at least 5 that took `seconds` together, or TIMING_MAX. */
 enum { TIMING_MAX = 400 };
 typedef struct timing {
   double ms[TIMING_MAX], total;

@@ -1,4 +1,5 @@
-/* half.c: f16 and bf16 by their bits, and random numbers near a normal distribution. */
+/* half.c: f16 and bf16 by their bits, and what a benchmark computes on: random numbers near a normal distribution in
+ * any of the tensors' types. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -18,8 +18,7 @@ static const struct argp_option options[] = {
      0},
     {"from-arrays", KEY_FROM_ARRAYS, "DIR", 0,
      "The map of FlexAttention's arrays, DIR/kv_num_blocks.npy and so on; needs --lengths. A MASK given too decides "
-     "partial "
-     "tiles",
+     "partial tiles",
      0},
     {"to-arrays", KEY_TO_ARRAYS, "DIR", 0, "Write the map as these arrays (int32), kv_ and q_", 0},
     {"text", KEY_TEXT, NULL, 0, "Print the tiles: # full, + partial, . empty", 0},
@@ -29,13 +28,11 @@ static const struct argp_option options[] = {
     {0}};
 
 static const char doc[] =
-    "Build the block map of a mask and print its counts, size and times."
-    "\v"
-    "Counts are summed over the batch entries and heads in which the mask differs. Times are medians: map is the build "
-    "of the map by queries as runs of tiles, everything included that depends on lengths, values or buffers; "
-    "transposed "
-    "is the transposition to the order by keys; expand is the expansion by queries to lists of tiles, - where memory "
-    "does not hold them (null in JSON).\n"
+    "Build the block map of a mask and print its counts, size and times.\v"
+    "Counts are summed over the batch entries and heads in which the mask differs. Times are medians: map is the "
+    "build of the map by queries as runs of tiles, everything included that depends on lengths, values or buffers; "
+    "transposed is the transposition to the order by keys; expand is the expansion by queries to lists of tiles, - "
+    "where memory does not hold them (null in JSON).\n"
     "\n"
     "Examples:\n"
     "  flymask map causal --lengths 65536\n"

@@ -1,4 +1,5 @@
-/* run.c: `flymask run`: attention over .npy files. */
+/* run.c: `flymask run`: attention over .npy files. Input: a mask, perhaps a modifier, Q, K, V. Output: the files of
+ * output, log-sum-exp and gradients (gradients.c) that are asked for. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,11 +29,10 @@ static const struct argp_option options[] = {
     {0}};
 
 static const char doc[] =
-    "Attention over .npy files: out = softmax(scale Q K^T, where the mask sees) V, and its gradients."
-    "\v"
+    "Attention over .npy files: out = softmax(scale Q K^T, where the mask sees) V, and its gradients.\v"
     "Inputs may be in C or Fortran order and in any version of the format. .npy has no bf16: convert to f32. With "
-    "--rows the "
-    "output's rows go back to where the queries came from; rows that no query comes from are 0, their LSE is -inf.\n"
+    "--rows the output's rows go back to where the queries came from; rows that no query comes from are 0, their LSE "
+    "is -inf.\n"
     "\n"
     "Examples:\n"
     "  flymask run causal --q q.npy --k k.npy --v v.npy --out out.npy\n"

@@ -1,4 +1,4 @@
-/* show.c: `flymask show`: the picture of a block map. */
+/* show.c: `flymask show`: from a mask and lengths to a PNG of one plane of its block map. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,11 +18,9 @@ static const struct argp_option options[] = {
     {0}};
 
 static const char doc[] =
-    "Draw the block map of a mask: empty, full and partial tiles, queries down, keys to the right."
-    "\v"
-    "Up to 512 queries and keys the pairs inside partial tiles are drawn too. Where there are more tiles than points, "
-    "a point "
-    "mixes the colours of its tiles.\n"
+    "Draw the block map of a mask: empty, full and partial tiles, queries down, keys to the right.\v"
+    "Up to 512 queries and keys the pairs inside partial tiles are drawn too. Where there are more tiles than "
+    "points, a point mixes the colours of its tiles.\n"
     "\n"
     "Examples:\n"
     "  flymask show causal --lengths 512 --tile 64,64 -o causal.png\n"

@@ -1,6 +1,6 @@
 /* math_calls.h: the functions of <math.h> that score modifiers may call (math_calls.c). */
-#ifndef FLYMASK_COMPILER_MATH_H
-#define FLYMASK_COMPILER_MATH_H
+#ifndef FLYMASK_MATH_CALLS_H
+#define FLYMASK_MATH_CALLS_H
 
 #include "compiler.h"
 

@@ -170,41 +170,40 @@ static fly_status check_alloca(flyi_verifier *v, LLVMValueRef local, uint64_t *b
   return FLY_OK;
 }
 
-static fly_status check_instruction(flyi_verifier *v, LLVMValueRef instruction, uint64_t *local_bytes) {
-  LLVMOpcode opcode = LLVMGetInstructionOpcode(instruction);
-  switch (opcode) {
+/* What a mask cannot do, whatever it does it with; NULL: nothing. */
+static const char *refusal_of(LLVMValueRef instruction) {
+  switch (LLVMGetInstructionOpcode(instruction)) {
   case LLVMLoad:
   case LLVMStore:
-    if (LLVMGetVolatile(instruction)) return flyi_refuse(v, instruction, "a mask cannot use volatile objects");
-    if (LLVMGetOrdering(instruction) != LLVMAtomicOrderingNotAtomic)
-      return flyi_refuse(v, instruction, "a mask cannot use atomic objects");
-    break;
+    if (LLVMGetVolatile(instruction)) return "a mask cannot use volatile objects";
+    return LLVMGetOrdering(instruction) == LLVMAtomicOrderingNotAtomic ? NULL : "a mask cannot use atomic objects";
   case LLVMFence:
   case LLVMAtomicCmpXchg:
   case LLVMAtomicRMW:
-    return flyi_refuse(v, instruction, "a mask cannot use atomic operations");
+    return "a mask cannot use atomic operations";
   case LLVMPtrToInt:
   case LLVMIntToPtr:
   case LLVMAddrSpaceCast:
-    return flyi_refuse(v, instruction, "a mask cannot convert between pointers and integers");
+    return "a mask cannot convert between pointers and integers";
   case LLVMUnreachable: /* without a place: clang's own, which no path reaches; guard.c makes it a return */
-    if ((int)LLVMGetDebugLocLine(instruction) <= 0) break;
-    return flyi_refuse(v, instruction, "a mask cannot end without a result: return true or false for every pair");
+    if ((int)LLVMGetDebugLocLine(instruction) <= 0) return NULL;
+    return "a mask cannot end without a result: return true or false for every pair";
   case LLVMIndirectBr:
   case LLVMCallBr:
-    return flyi_refuse(v, instruction, "a mask cannot jump to a computed label");
+    return "a mask cannot jump to a computed label";
   case LLVMFRem:
-    return flyi_refuse(v, instruction, "a mask cannot use fmod");
-  case LLVMAlloca: {
-    fly_status status = check_alloca(v, instruction, local_bytes);
-    if (status) return status;
-    break;
+    return "a mask cannot use fmod";
+  default:
+    return NULL;
   }
-  case LLVMCall: {
-    fly_status status = check_call(v, instruction);
-    if (status) return status;
-    break;
-  }
+}
+
+/* Instructions that are as safe as their operands, once the rest of the compiler has made them total. */
+static bool is_plain(LLVMOpcode opcode) {
+  switch (opcode) {
+  case LLVMLoad:
+  case LLVMStore:
+  case LLVMUnreachable:
   case LLVMRet:
   case LLVMBr:
   case LLVMSwitch:
@@ -244,11 +243,24 @@ static fly_status check_instruction(flyi_verifier *v, LLVMValueRef instruction, 
   case LLVMExtractValue:
   case LLVMInsertValue:
   case LLVMFreeze:
-    break;
+    return true;
   default:
-    return flyi_refuse(v, instruction, "a mask cannot do this (LLVM opcode %d)", (int)opcode);
+    return false;
   }
-  return check_operands(v, instruction);
+}
+
+static fly_status check_instruction(flyi_verifier *v, LLVMValueRef instruction, uint64_t *local_bytes) {
+  LLVMOpcode opcode = LLVMGetInstructionOpcode(instruction);
+  const char *refusal = refusal_of(instruction);
+  fly_status status = FLY_OK;
+  if (refusal) return flyi_refuse(v, instruction, "%s", refusal);
+  if (opcode == LLVMAlloca)
+    status = check_alloca(v, instruction, local_bytes);
+  else if (opcode == LLVMCall)
+    status = check_call(v, instruction);
+  else if (!is_plain(opcode))
+    status = flyi_refuse(v, instruction, "a mask cannot do this (LLVM opcode %d)", (int)opcode);
+  return status ? status : check_operands(v, instruction);
 }
 
 static fly_status check_function(flyi_verifier *v, LLVMValueRef function) {

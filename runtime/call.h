@@ -90,8 +90,7 @@ void flyi_sizes_complete(fly_cpu_sizes *sizes, int64_t tile_q, int64_t items, in
 
 /* ---- its schedule (schedule.c) ----------------------------------------------------------------------------------- */
 
-/* Work is done in phases of several groups. A group is what shares packed keys and values: a (batch, key/value head)
- * with all its query heads, or a (batch, query head) where heads have key rows of their own. */
+/* Work is done in phases: as many groups (flyi_group) as phase_bytes holds the packed keys and values of. */
 typedef struct flyi_item {
   int32_t head, index; /* query head of the group; which item_queries of it */
 } flyi_item;

@@ -88,16 +88,15 @@ static char *tile_of(const flyi_projection *p, const fly_tensor *t, int64_t item
   return flyi_plane_row(t, item / p->tiles, 0, item % p->tiles * TILE);
 }
 
-/* A tile of x as f32: where it is, if its rows are whole vectors, else copied, with zeros behind its channels. */
+/* A tile of x as f32: where it is, if its rows are whole vectors, else copied. What is behind its channels there goes
+ * into sums that nobody reads. */
 static const float *tile_of_x(const flyi_projection *p, int64_t item, float *copy, int64_t *stride) {
   const fly_tensor *x = &p->g->c.x;
-  int64_t rest = round_up(p->width, LANES) - p->width;
-  if (x->type == FLY_F32 && !rest) {
+  if (x->type == FLY_F32 && p->width % LANES == 0) {
     *stride = x->stride[2];
     return (float *)tile_of(p, x, item);
   }
   p->g->code->load(copy, p->stride, tile_of(p, x, item), x->stride[2], x->type, tile_rows(p, item), (int32_t)p->width);
-  for (int r = 0; r < TILE; r++) memset(copy + r * p->stride + p->width, 0, sizeof *copy * rest);
   *stride = p->stride;
   return copy;
 }

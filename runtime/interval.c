@@ -1,4 +1,5 @@
-/* interval.c: the transfer functions that are not a line each. */
+/* interval.c: the transfer functions that are not a line each. Input: the operands' intervals. Output: an interval that
+ * holds every result (interval.h). */
 #include "interval.h"
 
 /* ---- wrap-around, unsigned views --------------------------------------------------------------------------------- */

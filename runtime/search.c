@@ -1,4 +1,6 @@
-/* search.c: a pair that masks see, or the proof that there is none. */
+/* search.c: a pair that masks see, or the proof that there is none. Input: nodes and code of the masks for
+ * one (b, h), and a budget. Output: the first pair found. Boxes are split; one that some mask sees nothing of is
+ * dropped. */
 #include <assert.h>
 #include <stdlib.h>
 #include <time.h>

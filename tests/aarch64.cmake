@@ -14,7 +14,7 @@ if(FLYMASK_CLI AND NOT FLYMASK_SANITIZE)
       ENVIRONMENT FLYMASK_TEST_SHARE=8)
   endforeach()
   foreach(suite base permutation images attention_shapes attention_rows attention_numbers attention_errors split backward_shapes
-      backward_rows backward_numbers backward_errors merge gated moba moba_packed)
+      backward_rows backward_numbers backward_errors merge gated gated_project moba moba_packed)
     add_test(NAME aarch64.${suite}.whole COMMAND ${CROSS} run ${PROJECT_BINARY_DIR} ${suite})
     set_tests_properties(aarch64.${suite}.whole PROPERTIES LABELS nightly TIMEOUT 1800 SKIP_RETURN_CODE 77 FIXTURES_REQUIRED aarch64)
   endforeach()

@@ -10,7 +10,9 @@ flymask_references(moba)
 flymask_test(moba_packed SOURCES ${SA_SCENE} LIBRARIES test_cli_files)
 flymask_test(mechanisms SOURCES ${SA_SCENE} LIBRARIES test_cli_files)
 flymask_references(mechanisms)
-flymask_test(gated SOURCES ${SA_SCENE} LIBRARIES test_cli_files)
+foreach(name gated gated_project)
+  flymask_test(${name} SOURCES ${SA_SCENE} sa/gated_case.c LIBRARIES test_cli_files)
+endforeach()
 
 # What the mechanisms cost: ninja bench_mechanisms
 add_executable(bench_mechanisms EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/mechanisms.c)

@@ -181,70 +181,82 @@ static int64_t saturate(double x, double low, double high, int64_t least, int64_
   return isnan(x) ? 0 : x <= low ? least : x >= high ? most : (int64_t)x;
 }
 
+static const float edges[] = {0,
+                              -0.0f,
+                              0.5f,
+                              -0.5f,
+                              0.99999994f,
+                              1.5f,
+                              -1.5f,
+                              127.9f,
+                              128,
+                              -128.9f,
+                              -129,
+                              255.5f,
+                              256,
+                              2147483520.0f,
+                              2147483648.0f,
+                              -2147483648.0f,
+                              -2147483904.0f,
+                              4294967040.0f,
+                              4294967296.0f,
+                              9223371487098961920.0f,
+                              9223372036854775808.0f,
+                              -9223372036854775808.0f,
+                              1e30f,
+                              -1e30f,
+                              3.4e38f,
+                              -3.4e38f,
+                              INFINITY,
+                              -INFINITY,
+                              NAN,
+                              -NAN,
+                              1e-40f,
+                              -1e-40f};
+enum { EDGES = sizeof edges / sizeof *edges, CONVERSIONS = 6 };
+
+static const char conversions[] = "#include <flymask/mask.h>\nFLY_BUFFER(float, xs, 1);\n"
+                                  "bool mask(int b, int h, int q, int kv) {\n  float x = xs[q]; double d = x;\n"
+                                  "  int64_t z;\n  switch (b) {\n"
+                                  "  case 0: z = (int)x; break;\n"
+                                  "  case 1: z = (unsigned)x; break;\n"
+                                  "  case 2: z = (int64_t)x; break;\n"
+                                  "  case 3: z = (int64_t)(uint64_t)x; break;\n"
+                                  "  case 4: z = (int)d; break;\n"
+                                  "  default: z = (int8_t)(int)d; break;\n  }\n"
+                                  "  return (uint64_t)z >> kv & 1;\n}\n";
+
+static uint64_t converted(int conversion, double x) {
+  int64_t as_int = saturate(x, INT32_MIN, 2147483647, INT32_MIN, INT32_MAX);
+  switch (conversion) {
+  case 1:
+    return (uint64_t)saturate(x, 0, 4294967295, 0, UINT32_MAX);
+  case 2:
+    return (uint64_t)saturate(x, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX);
+  case 3:
+    return isnan(x) || x <= 0 ? 0 : x >= 0x1p64 ? UINT64_MAX : (uint64_t)x;
+  case 5:
+    return (uint64_t)(int64_t)(int8_t)as_int;
+  default:
+    return (uint64_t)as_int;
+  }
+}
+
 START_TEST(float_to_integer_saturates) {
-  static const float edges[] = {0,
-                                -0.0f,
-                                0.5f,
-                                -0.5f,
-                                0.99999994f,
-                                1.5f,
-                                -1.5f,
-                                127.9f,
-                                128,
-                                -128.9f,
-                                -129,
-                                255.5f,
-                                256,
-                                2147483520.0f,
-                                2147483648.0f,
-                                -2147483648.0f,
-                                -2147483904.0f,
-                                4294967040.0f,
-                                4294967296.0f,
-                                9223371487098961920.0f,
-                                9223372036854775808.0f,
-                                -9223372036854775808.0f,
-                                1e30f,
-                                -1e30f,
-                                3.4e38f,
-                                -3.4e38f,
-                                INFINITY,
-                                -INFINITY,
-                                NAN,
-                                -NAN,
-                                1e-40f,
-                                -1e-40f};
-  enum { EDGES = sizeof edges / sizeof *edges };
   fly_error error = {0};
   fly_buffer *xs;
   ck_fly_ok(fly_buffer_create(FLY_F32, 1, (int64_t[]){EDGES}, edges, &xs, &error), error);
   for (const char *const *target = fly_cpu_targets(); *target; target++) {
-    compiled c = compiled_from(
-        "#include <flymask/mask.h>\nFLY_BUFFER(float, xs, 1);\n"
-        "bool mask(int b, int h, int q, int kv) {\n  float x = xs[q]; double d = x;\n  int64_t z;\n"
-        "  switch (b) {\n  case 0: z = (int)x; break;\n  case 1: z = (unsigned)x; break;\n"
-        "  case 2: z = (int64_t)x; break;\n  case 3: z = (int64_t)(uint64_t)x; break;\n"
-        "  case 4: z = (int)d; break;\n  default: z = (int8_t)(int)d; break;\n  }\n"
-        "  return (uint64_t)z >> kv & 1;\n}\n",
-        *target, NULL);
-    const fly_geometry geometry = {FLY_INIT(fly_geometry), .batch = 6, .heads = 1, .len_q = EDGES, .len_kv = 64};
+    compiled c = compiled_from(conversions, *target, NULL);
+    const fly_geometry geometry = {FLY_INIT(fly_geometry), .batch = CONVERSIONS, .heads = 1, .len_q = EDGES,
+                                   .len_kv = 64};
     compiled_call call = compiled_bind(&c, (fly_arg[]){FLY_CAPTURE("xs", xs)}, 1, &geometry);
-    for (int b = 0; b < 6; b++) {
+    for (int b = 0; b < CONVERSIONS; b++) {
       uint64_t bits[N];
       compiled_bits(&call, b, 0, 0, 0, bits);
-      for (int q = 0; q < EDGES; q++) {
-        double x = edges[q];
-        int64_t as_int = saturate(x, INT32_MIN, 2147483647, INT32_MIN, INT32_MAX);
-        int64_t wanted[] = {as_int,
-                            saturate(x, 0, 4294967295, 0, UINT32_MAX),
-                            saturate(x, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX),
-                            0,
-                            as_int,
-                            (int8_t)as_int};
-        wanted[3] = isnan(x) || x <= 0 ? 0 : x >= 0x1p64 ? -1 : (int64_t)(uint64_t)x;
-        ck_assert_msg(bits[q] == (uint64_t)wanted[b], "%s: conversion %d of %g: %" PRIx64 ", expected %" PRIx64,
-                      *target, b, x, bits[q], (uint64_t)wanted[b]);
-      }
+      for (int q = 0; q < EDGES; q++)
+        ck_assert_msg(bits[q] == converted(b, edges[q]), "%s: conversion %d of %g: %" PRIx64 ", expected %" PRIx64,
+                      *target, b, edges[q], bits[q], converted(b, edges[q]));
     }
     compiled_call_free(&call);
     compiled_free(&c);

@@ -10,14 +10,6 @@ static const char *directory;
 
 static void make_directory(void) { directory = command_make_directory(); }
 
-static const char *in_directory(const char *name) {
-  static char paths[8][200];
-  static int next;
-  char *path = paths[next++ % 8];
-  snprintf(path, sizeof paths[0], "%s/%s", directory, name);
-  return path;
-}
-
 static npy_array read_array(const char *path) {
   npy_array a;
   fly_error error;
@@ -37,7 +29,7 @@ static void write_random(const char *name, fly_type type, int rank, const int64_
   for (int i = 0; i < rank; i++) count *= shape[i];
   fly_tensor x = fly_tensor_dense(malloc(count * 4), type, 1, 1, 1, count);
   for (int64_t i = 0; i < count; i++) oracle_set(&x, 0, 0, 0, i, test_normal(random));
-  ck_fly_ok(npy_write(in_directory(name), type, rank, shape, x.data, &error), error);
+  ck_fly_ok(npy_write(command_path(name), type, rank, shape, x.data, &error), error);
   free(x.data);
 }
 
@@ -62,7 +54,7 @@ START_TEST(run_writes_the_gradients) { /* _i: f32 or f16 */
   for (int i = 0; i < 8; i++) {
     char name[16];
     snprintf(name, sizeof name, "%s.npy", names[i]);
-    a[i] = read_array(in_directory(name)), t[i] = tensor_of(&a[i]);
+    a[i] = read_array(command_path(name)), t[i] = tensor_of(&a[i]);
   }
   fly_tensor out = fly_tensor_dense(NULL, type, 2, 4, 90, 40);
   fly_attention call = {FLY_INIT(fly_attention), .q = t[0],   .k = t[1],   .v = t[2],   .d_out = t[3],

@@ -21,16 +21,8 @@ static const char *directory;
 
 static void make_directory(void) { directory = command_make_directory(); }
 
-static const char *in_directory(const char *name) {
-  static char paths[4][160];
-  static int next;
-  char *path = paths[next++ % 4];
-  snprintf(path, sizeof paths[0], "%s/%s", directory, name);
-  return path;
-}
-
 static void write_text(const char *name, const char *text) {
-  FILE *file = fopen(in_directory(name), "w");
+  FILE *file = fopen(command_path(name), "w");
   ck_assert_ptr_nonnull(file);
   fputs(text, file);
   fclose(file);
@@ -38,7 +30,7 @@ static void write_text(const char *name, const char *text) {
 
 static void write_array(const char *name, fly_type type, int rank, const int64_t *shape, const void *data) {
   fly_error error;
-  ck_fly_ok(npy_write(in_directory(name), type, rank, shape, data, &error), error);
+  ck_fly_ok(npy_write(command_path(name), type, rank, shape, data, &error), error);
 }
 
 /* ---- golden texts ------------------------------------------------------------------------------------------------ */
@@ -262,13 +254,13 @@ START_TEST(masks_are_found_by_path_and_name) {
   ck_assert_int_eq(r.code, 0);
   ck_assert_ptr_nonnull(strstr(r.out, "masks/causal.c: ok\n"));
   command_free(&r);
-  ck_assert_int_eq(mkdir(in_directory("own"), 0777), 0);
+  ck_assert_int_eq(mkdir(command_path("own"), 0777), 0);
   write_text("own/mine.c", "#include <flymask/mask.h>\n"
                            "bool mask(int b, int h, int q, int kv) { return (b | h) == 0 && q < kv; }\n");
   r = command_run("/", "check mine");
   ck_assert_int_eq(r.code, 1);
   command_free(&r);
-  setenv("FLYMASK_MASKS", in_directory("own"), 1);
+  setenv("FLYMASK_MASKS", command_path("own"), 1);
   r = command_run("/", "check mine");
   unsetenv("FLYMASK_MASKS");
   ck_assert_int_eq(r.code, 0);
@@ -440,7 +432,7 @@ typedef struct pixels {
 
 static pixels read_picture(const char *name) {
   pixels p = {.image = {.version = PNG_IMAGE_VERSION}};
-  ck_assert_msg(png_image_begin_read_from_file(&p.image, in_directory(name)), "%s", p.image.message);
+  ck_assert_msg(png_image_begin_read_from_file(&p.image, command_path(name)), "%s", p.image.message);
   p.image.format = PNG_FORMAT_RGB;
   p.rgb = malloc(PNG_IMAGE_SIZE(p.image));
   ck_assert(png_image_finish_read(&p.image, NULL, p.rgb, 0, NULL));
@@ -506,9 +498,9 @@ END_TEST
 
 static void *read_binary(const char *name, size_t *size) {
   struct stat info;
-  ck_assert_int_eq(stat(in_directory(name), &info), 0);
+  ck_assert_int_eq(stat(command_path(name), &info), 0);
   *size = (size_t)info.st_size;
-  return command_read_file(in_directory(name));
+  return command_read_file(command_path(name));
 }
 
 START_TEST(a_built_image_loads_and_holds_its_constants) {
@@ -537,7 +529,7 @@ START_TEST(emitted_texts_are_llvm_and_assembly) {
   ck_assert_msg(r.code == 0, "%s", r.err);
   ck_assert_str_eq(r.out, "");
   command_free(&r);
-  char *text = command_read_file(in_directory("mask.ll"));
+  char *text = command_read_file(command_path("mask.ll"));
   ck_assert_ptr_nonnull(strstr(text, "define "));
   free(text);
   r = command_run(directory, "build causal --head-dim 8 --dtype f32 --emit asm -o /dev/stdout | cat");

@@ -10,14 +10,6 @@ static const char *directory;
 
 static void make_directory(void) { directory = command_make_directory(); }
 
-static const char *in_directory(const char *name) {
-  static char paths[4][160];
-  static int next;
-  char *path = paths[next++ % 4];
-  snprintf(path, sizeof paths[0], "%s/%s", directory, name);
-  return path;
-}
-
 /* ---- the reference ----------------------------------------------------------------------------------------------- */
 
 /* An attention problem in doubles, [batch, heads, seq, dim] row-major. Row r of the call is row rows[r] of the tensors
@@ -135,7 +127,7 @@ static void write_tensor(const char *name, fly_type type, const int64_t shape[4]
   int length = snprintf(
       header, sizeof header, "{'descr': '<f%zu', 'fortran_order': %s, 'shape': (%lld, %lld, %lld, %lld)}\n", size,
       fortran ? "True" : "False", (long long)shape[0], (long long)shape[1], (long long)shape[2], (long long)shape[3]);
-  FILE *file = fopen(in_directory(name), "wb");
+  FILE *file = fopen(command_path(name), "wb");
   ck_assert_ptr_nonnull(file);
   fwrite("\x93NUMPY\x02\0", 1, 8, file);
   fwrite((uint8_t[]){(uint8_t)length, 0, 0, 0}, 1, 4, file);
@@ -177,8 +169,8 @@ static void check_file(const char *path, fly_type type, const int64_t *shape, in
 static void check_outputs(const problem *p, fly_type type) {
   const int64_t shape[] = {p->batch, p->heads, p->len_q, p->value_dim};
   double rounding = type == FLY_F16 ? 0x1p-11 : 0;
-  check_file(in_directory("out.npy"), type, shape, 4, p->out, rounding + 2e-6, 4e-6);
-  check_file(in_directory("lse.npy"), FLY_F32, shape, 3, p->lse, 1e-6, 4e-6);
+  check_file(command_path("out.npy"), type, shape, 4, p->out, rounding + 2e-6, 4e-6);
+  check_file(command_path("lse.npy"), FLY_F32, shape, 3, p->lse, 1e-6, 4e-6);
 }
 
 static void run(const char *arguments) {
@@ -220,7 +212,7 @@ START_TEST(offsets_align_the_ends_of_different_lengths) {
 END_TEST
 
 START_TEST(rows_that_see_nothing_are_zero_with_lse_minus_infinity) {
-  FILE *file = fopen(in_directory("late.c"), "w");
+  FILE *file = fopen(command_path("late.c"), "w");
   ck_assert_ptr_nonnull(file);
   fputs("#include <flymask/mask.h>\nFLY_PARAM(int, first, 0);\n"
         "bool mask(int b, int h, int q, int kv) { (void)b, (void)h; return q >= first && kv <= q; }\n",
@@ -246,11 +238,11 @@ START_TEST(rows_gather_inputs_and_scatter_outputs) {
   int32_t rows[N];
   fly_error error;
   shuffle(rows, N, 5);
-  ck_fly_ok(npy_write(in_directory("rows.npy"), FLY_I32, 1, (int64_t[]){N}, rows, &error), error);
+  ck_fly_ok(npy_write(command_path("rows.npy"), FLY_I32, 1, (int64_t[]){N}, rows, &error), error);
   problem p = {2, 4, 2, N, N, 24, 24, 0, .rows = rows, .row_count = N, .visible = stochastic_16};
   check_run(p, FLY_F32, false, "stochastic left=16 right=16 --rows rows.npy");
   /* Some of the rows: the others are as rows that see nothing. */
-  ck_fly_ok(npy_write(in_directory("rows.npy"), FLY_I32, 1, (int64_t[]){90}, rows, &error), error);
+  ck_fly_ok(npy_write(command_path("rows.npy"), FLY_I32, 1, (int64_t[]){90}, rows, &error), error);
   p.row_count = 90;
   check_run(p, FLY_F32, false, "stochastic left=16 right=16 --rows rows.npy");
 }
@@ -275,12 +267,12 @@ START_TEST(bad_rows_are_refused) {
   write_problem(&p, FLY_F32, false, 1);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     fly_error error;
-    ck_fly_ok(npy_write(in_directory("rows.npy"), FLY_I32, 1, (int64_t[]){3}, cases[i].rows, &error), error);
+    ck_fly_ok(npy_write(command_path("rows.npy"), FLY_I32, 1, (int64_t[]){3}, cases[i].rows, &error), error);
     command_result r = command_run(directory, "run causal --q q.npy --k k.npy --v v.npy --out out.npy --rows rows.npy");
     ck_assert_int_eq(r.code, 1);
     ck_assert_msg(strstr(r.err, cases[i].text) != NULL, "%s", r.err);
     command_free(&r);
-    ck_assert_int_ne(access(in_directory("out.npy"), F_OK), 0);
+    ck_assert_int_ne(access(command_path("out.npy"), F_OK), 0);
   }
   free_problem(&p);
 }
@@ -335,7 +327,7 @@ START_TEST(the_demo_computes_what_it_says) {
   ck_assert_msg(strstr(r.out, pairs) != NULL, "no %s in %s", pairs, r.out);
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
     ck_assert_msg(strstr(r.out, texts[i]) != NULL, "no %s in %s", texts[i], r.out);
-  ck_assert_int_eq(access(in_directory("results/maps.png"), R_OK), 0);
+  ck_assert_int_eq(access(command_path("results/maps.png"), R_OK), 0);
 
   problem p = {1, 9, 3, 1024, 1024, 64, 64, 0, .visible = causal};
   allocate(&p);
@@ -344,15 +336,15 @@ START_TEST(the_demo_computes_what_it_says) {
   read_sample("v.npy", p.v);
   const int64_t shape[] = {1, 9, 1024, 64};
   attend(&p);
-  check_file(in_directory("results/full.npy"), FLY_F16, shape, 4, p.out, 0x1p-11, 3e-5);
+  check_file(command_path("results/full.npy"), FLY_F16, shape, 4, p.out, 0x1p-11, 3e-5);
   p.visible = window_256;
   attend(&p);
-  check_file(in_directory("results/swa.npy"), FLY_F16, shape, 4, p.out, 0x1p-11, 3e-5);
+  check_file(command_path("results/swa.npy"), FLY_F16, shape, 4, p.out, 0x1p-11, 3e-5);
   p.visible = stochastic_128;
   p.rows = perm.data;
   p.row_count = 1024;
   attend(&p);
-  check_file(in_directory("results/sa.npy"), FLY_F16, shape, 4, p.out, 0x1p-11, 3e-5);
+  check_file(command_path("results/sa.npy"), FLY_F16, shape, 4, p.out, 0x1p-11, 3e-5);
   free_problem(&p);
   npy_free(&perm);
   command_free(&r);
@@ -368,7 +360,7 @@ static void widen_sample(const char *name, double *values, int64_t heads) {
   float *wide = malloc(sizeof(float) * (size_t)count);
   for (int64_t i = 0; i < count; i++) wide[i] = (float)values[i];
   fly_error error;
-  ck_fly_ok(npy_write(in_directory(name), FLY_F32, 4, shape, wide, &error), error);
+  ck_fly_ok(npy_write(command_path(name), FLY_F32, 4, shape, wide, &error), error);
   free(wide);
 }
 
@@ -378,7 +370,7 @@ static void check_accuracy(const char *name, const double *values, int64_t count
   npy_array a;
   fly_error error;
   double difference = 0, norm = 0, worst = 0;
-  ck_fly_ok(npy_read(in_directory(name), &a, &error), error);
+  ck_fly_ok(npy_read(command_path(name), &a, &error), error);
   ck_assert_int_eq(a.type, FLY_F32);
   ck_assert_int_eq(a.count, count);
   for (int64_t i = 0; i < count; i++) {

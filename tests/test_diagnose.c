@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "command.h"
+#include "findings.h"
 #include "runtime/runtime.h"
 #include "support.h"
 
@@ -28,12 +29,6 @@ START_TEST(findings_are_the_golden_texts) {
 END_TEST
 
 /* ---- brute force ------------------------------------------------------------------------------------------------- */
-
-static const fly_finding *find(const fly_findings *findings, fly_finding_kind kind, int line) {
-  for (int i = 0; i < findings->count; i++)
-    if (findings->finding[i].kind == kind && findings->finding[i].line == line) return &findings->finding[i];
-  return NULL;
-}
 
 typedef struct subject {
   int64_t a, b, c, len_q, len_kv, q_offset, elements;
@@ -80,7 +75,7 @@ static void expect_finding(const subject *s, const fly_findings *findings, fly_f
       if (kv % 3 == 1) continue;
       low = value < low ? value : low, high = value > high ? value : high;
     }
-  const fly_finding *f = find(findings, kind, line);
+  const fly_finding *f = finding_of(findings, kind, line);
   ck_assert_msg((f != NULL) == any, "%s of line %d: a %d, b %d, c %d, lengths %d, %d, offset %d: %d",
                 fly_finding_name(kind), line, (int)s->a, (int)s->b, (int)s->c, (int)s->len_q, (int)s->len_kv,
                 (int)s->q_offset, any);
@@ -114,7 +109,7 @@ START_TEST(findings_are_those_of_64_bit_arithmetic_over_every_pair) {
     expect_finding(&s, &findings, FLY_FINDING_DIVISION_BY_ZERO, 11);
     expect_finding(&s, &findings, FLY_FINDING_NEGATIVE_OPERAND, 11);
     expect_finding(&s, &findings, FLY_FINDING_INDEX, 12);
-    ck_assert_ptr_null(find(&findings, FLY_FINDING_NEGATIVE_OPERAND, 8));
+    ck_assert_ptr_null(finding_of(&findings, FLY_FINDING_NEGATIVE_OPERAND, 8));
     fly_findings_free(&findings);
     fly_buffer_release(&buffer);
     free(data);

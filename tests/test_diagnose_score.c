@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "command.h"
+#include "findings.h"
 #include "runtime/runtime.h"
 #include "support.h"
 
@@ -32,12 +33,6 @@ START_TEST(findings_are_the_golden_texts) {
 END_TEST
 
 /* ---- brute force ------------------------------------------------------------------------------------------------- */
-
-static const fly_finding *find(const fly_findings *findings, fly_finding_kind kind, int line) {
-  for (int i = 0; i < findings->count; i++)
-    if (findings->finding[i].kind == kind && findings->finding[i].line == line) return &findings->finding[i];
-  return NULL;
-}
 
 typedef struct subject {
   int64_t a, b, c, window, len_q, len_kv, q_offset, elements; /* window below 0: all pairs are seen */
@@ -94,7 +89,7 @@ static int expect_finding(const subject *s, const fly_findings *findings, fly_fi
       any |= happens(s, kind, q, kv);
       low = index < low ? index : low, high = index > high ? index : high;
     }
-  const fly_finding *f = find(findings, kind, line);
+  const fly_finding *f = finding_of(findings, kind, line);
   ck_assert_msg((f != NULL) == any, "%s of line %d: a %d, b %d, c %d, window %d, lengths %d, %d, offset %d: %d",
                 fly_finding_name(kind), line, (int)s->a, (int)s->b, (int)s->c, (int)s->window, (int)s->len_q,
                 (int)s->len_kv, (int)s->q_offset, any);
@@ -198,7 +193,7 @@ START_TEST(a_finding_names_the_pair_and_where_it_matters_the_score) {
                                "  int x = 5 / (b * 10 + h - 12);\n"
                                "  return (int)s == 30 && q == 7 && kv == 9 && h == 1 ? NAN : s + (float)x;\n}\n";
   ck_fly_ok(fly_score_check(source, "x.c", NULL, NULL, 0, NULL, &g, &f, &error), error);
-  const fly_finding *zero = find(&f, FLY_FINDING_DIVISION_BY_ZERO, 3), *nan = find(&f, FLY_FINDING_NOT_FINITE, 2);
+  const fly_finding *zero = finding_of(&f, FLY_FINDING_DIVISION_BY_ZERO, 3), *nan = finding_of(&f, FLY_FINDING_NOT_FINITE, 2);
   ck_assert(zero && zero->b == 1 && zero->h == 2 && isnan(zero->s) && zero->column == 13);
   ck_assert(nan && nan->b == 0 && nan->h == 1 && nan->q == 7 && nan->kv == 9 && nan->s == 30);
   ck_assert_ptr_nonnull(strstr(nan->message, "h = 1, q = 7, kv = 9, s = 30"));

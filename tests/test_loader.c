@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "compiler/compiler.h"
+#include "load_code.h"
 
 static const char source[] = "#include <flymask/mask.h>\nFLY_BUFFER(uint8_t, v, 1);\nFLY_PARAM(int, size, 3);\n"
                              "static const int table[6] = {1, 5, -2, 8, 0, 3};\n"
@@ -18,26 +19,13 @@ static compiled c;
 static void setup(void) { c = compiled_from(source, NULL, NULL); }
 static void teardown(void) { compiled_free(&c); }
 
-/* Loads a copy that ends right before an inaccessible page, and unloads it. */
-static fly_status load(const uint8_t *object, size_t size, fly_error *error) {
-  flyi_code code = {0};
-  uint8_t *copy = guard_alloc(size, 1, 0);
-  memcpy(copy, object, size);
-  fly_status status = flyi_code_load((flyi_section){copy, size}, &code, error);
-  guard_free(copy);
-  ck_assert_int_eq(status == FLY_OK, code.tile != NULL);
-  if (code.unload) code.unload(&code);
-  ck_assert(code.tile == NULL);
-  return status;
-}
-
 START_TEST(every_truncation_is_refused) {
   fly_error error = {0};
   flyi_section object = c.mask->image.code;
   for (size_t size = 0; size < object.size; size++)
-    ck_assert_msg(load(object.data, size, &error) == FLY_ERROR_IMAGE, "%zu of %zu bytes were loaded", size,
+    ck_assert_msg(test_load_code(object.data, size, &error) == FLY_ERROR_IMAGE, "%zu of %zu bytes were loaded", size,
                   object.size);
-  ck_assert_int_eq(load(object.data, object.size, &error), FLY_OK);
+  ck_assert_int_eq(test_load_code(object.data, object.size, &error), FLY_OK);
 }
 END_TEST
 
@@ -53,7 +41,7 @@ START_TEST(a_changed_byte_does_not_crash_the_loader) {
   for (size_t at = 0; at < object.size; at++)
     for (int i = 0; i < 4; i++) {
       bytes[at] ^= changes[i];
-      refused += load(bytes, object.size, &error) != FLY_OK;
+      refused += test_load_code(bytes, object.size, &error) != FLY_OK;
       bytes[at] ^= changes[i];
     }
   ck_assert_int_gt(refused, 500);
@@ -146,7 +134,7 @@ static flyi_bytes assemble(const char *ir) {
 static void refused(const char *ir, fly_status status, const char *part) {
   fly_error error = {0};
   flyi_bytes object = assemble(ir);
-  ck_assert_int_eq(load(object.data, object.size, &error), status);
+  ck_assert_int_eq(test_load_code(object.data, object.size, &error), status);
   ck_assert_msg(strstr(error.message, part) != NULL, "\"%s\" is not in \"%s\"", part, error.message);
   flyi_bytes_free(&object);
 }
@@ -192,7 +180,7 @@ START_TEST(another_files_header_is_refused) {
   for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
     memcpy(bytes, object.data, object.size);
     bytes[changes[i].at] = changes[i].value;
-    ck_assert_int_eq(load(bytes, object.size, &error), FLY_ERROR_IMAGE);
+    ck_assert_int_eq(test_load_code(bytes, object.size, &error), FLY_ERROR_IMAGE);
   }
   free(bytes);
 }

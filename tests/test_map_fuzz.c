@@ -114,15 +114,7 @@ static void check_once(fuzz *f, test_random *random) {
   fly_error error;
   random_call_init(random, 110, 300, &call);
   const fly_geometry *g = &call.geometry;
-  struct context { /* fly_mask_context of flymask/mask.h */
-    int len_q, len_kv, q_offset;
-    const int32_t *q_rows, *kv_rows;
-    int64_t q_stride_b, q_stride_h, kv_stride_b, kv_stride_h;
-    const int32_t *cu_q, *cu_kv;
-  } c = {(int)g->len_q,          (int)g->len_kv,         (int)g->q_offset,      g->q_rows.rows,
-         g->kv_rows.rows,        g->q_rows.stride_batch, g->q_rows.stride_head, g->kv_rows.stride_batch,
-         g->kv_rows.stride_head, g->cu_seqlens_q,        g->cu_seqlens_kv};
-  memcpy(f->native.context, &c, sizeof c);
+  native_set_context(&f->native, g);
   fly_bound *bound = bind(f, random);
   bool fast = test_range(random, 0, 2) == 0;
   fly_map_options options = {FLY_INIT(fly_map_options), .tile_q = random_tile(random) / 4 + 1,

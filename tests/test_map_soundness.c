@@ -150,19 +150,6 @@ static bool see_native(void *context, int b, int h, int q, int kv) {
   return ((native_mask *)context)->mask(b, h, q, kv);
 }
 
-/* The call as the ordinary C mask sees it. */
-static void set_context(native_mask *native, const fly_geometry *g) {
-  struct context { /* fly_mask_context of flymask/mask.h */
-    int len_q, len_kv, q_offset;
-    const int32_t *q_rows, *kv_rows;
-    int64_t q_stride_b, q_stride_h, kv_stride_b, kv_stride_h;
-    const int32_t *cu_q, *cu_kv;
-  } c = {(int)g->len_q,          (int)g->len_kv,         (int)g->q_offset,      g->q_rows.rows,
-         g->kv_rows.rows,        g->q_rows.stride_batch, g->q_rows.stride_head, g->kv_rows.stride_batch,
-         g->kv_rows.stride_head, g->cu_seqlens_q,        g->cu_seqlens_kv};
-  memcpy(native->context, &c, sizeof c);
-}
-
 typedef struct plain {
   const char *mask;
   const char *parameters[3];
@@ -228,7 +215,7 @@ START_TEST(exact_maps_agree_with_ordinary_c) {
       ck_fly_ok(fly_mask_bind(mask, args, count, &bound, &error), error);
       random_call_init(&random, 300, 400, &call);
       if (p->buffer && call.geometry.q_offset < 0) call.geometry.q_offset = 0;
-      set_context(&native, &call.geometry);
+      native_set_context(&native, &call.geometry);
       fly_map *map = build(bound, &call.geometry, &random, round % 8 == 7);
       truth_predicate truth = {see_native, &native};
       *tiles_checked += check_map(map, round % 8 != 7, truth_by_predicate, &truth, p->mask);

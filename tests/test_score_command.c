@@ -12,25 +12,17 @@ static const char *directory;
 
 static void make_directory(void) { directory = command_make_directory(); }
 
-static const char *in_directory(const char *name) {
-  static char path[2][160];
-  static int turn;
-  turn = !turn;
-  snprintf(path[turn], sizeof path[turn], "%s/%s", directory, name);
-  return path[turn];
-}
-
 static void write_random(const char *name, float *data, uint64_t seed) {
   test_random random = {seed};
   fly_error error;
   for (int i = 0; i < N * D; i++) data[i] = (float)test_normal(&random);
-  ck_fly_ok(npy_write(in_directory(name), FLY_F32, 4, (int64_t[]){1, 1, N, D}, data, &error), error);
+  ck_fly_ok(npy_write(command_path(name), FLY_F32, 4, (int64_t[]){1, 1, N, D}, data, &error), error);
 }
 
 static npy_array read_array(const char *name) {
   npy_array array;
   fly_error error;
-  ck_fly_ok(npy_read(in_directory(name), &array, &error), error);
+  ck_fly_ok(npy_read(command_path(name), &array, &error), error);
   return array;
 }
 
@@ -96,9 +88,9 @@ START_TEST(run_takes_sinks_and_gives_their_gradient) {
   for (int i = 0; i < N * D; i++) ones[i] = 1;
   write_random("k.npy", v, 2), write_random("v.npy", v, 3);
   const int64_t shape[] = {1, 1, N, D}, heads[] = {1};
-  ck_fly_ok(npy_write(in_directory("q.npy"), FLY_F32, 4, shape, zero, &error), error);
-  ck_fly_ok(npy_write(in_directory("g.npy"), FLY_F32, 4, shape, ones, &error), error);
-  ck_fly_ok(npy_write(in_directory("z.npy"), FLY_F32, 1, heads, sink, &error), error);
+  ck_fly_ok(npy_write(command_path("q.npy"), FLY_F32, 4, shape, zero, &error), error);
+  ck_fly_ok(npy_write(command_path("g.npy"), FLY_F32, 4, shape, ones, &error), error);
+  ck_fly_ok(npy_write(command_path("z.npy"), FLY_F32, 1, heads, sink, &error), error);
   command_result r = command_run(directory, "%s",
                                  "run causal --q q.npy --k k.npy --v v.npy --sink z.npy --lse l.npy --dout g.npy "
                                  "--dsink dz.npy");
@@ -137,7 +129,7 @@ START_TEST(build_puts_the_modifier_into_the_image) {
                                  "build causal --score softcap score.cap=2 --head-dim 16 --dtype f32 -o k.image");
   ck_assert_msg(r.code == 0, "%s", r.err);
   command_free(&r);
-  FILE *file = fopen(in_directory("k.image"), "r");
+  FILE *file = fopen(command_path("k.image"), "r");
   static char bytes[1 << 20];
   size_t size = fread(bytes, 1, sizeof bytes, file);
   fclose(file);

@@ -5,38 +5,8 @@
  *     d_logit_i = g_i (1 - g_i) <d_out, out_i>      d_out_i = g_i d_out
  *
  * where <,> runs over the channels that share a gate. 1 - g is e g with e = exp(-logit), exact for gates near 1. */
+#include "any_rows.h"
 #include "block.h"
-
-/* ---- rows of any type -------------------------------------------------------------------------------------------- */
-
-INLINE vf load_any(int type, const char *row, int i, int count) {
-  switch (type) {
-  case FLY_F32:
-    return load_row(FLY_F32, row, i, count);
-  case FLY_F16:
-    return load_row(FLY_F16, row, i, count);
-  default:
-    return load_row(FLY_BF16, row, i, count);
-  }
-}
-
-INLINE void store_any(int type, char *row, int i, int count, vf x) {
-  switch (type) {
-  case FLY_F32:
-    store_row(FLY_F32, row, i, count, x);
-    break;
-  case FLY_F16:
-    store_row(FLY_F16, row, i, count, x);
-    break;
-  default:
-    store_row(FLY_BF16, row, i, count, x);
-    break;
-  }
-}
-
-INLINE char *element(const void *data, int64_t row, int64_t stride, int type) {
-  return (char *)data + row * stride * element_size(type);
-}
 
 INLINE float load_one(int type, const char *row) {
   float x;

@@ -10,6 +10,7 @@
  * Weights and sums are double, so that a result is rounded once. A partial row with LSE -infinity is never read. */
 #include <math.h>
 
+#include "any_rows.h"
 #include "block.h"
 
 typedef double vd __attribute__((ext_vector_type(W)));
@@ -33,10 +34,6 @@ INLINE double sum_of_doubles(const vd *x) {
 /* Row r of a partial, or -1. */
 INLINE int64_t row_of(const flyi_partial_cpu *p, int r) { return p->rows ? p->rows[r] : r; }
 
-INLINE char *element(const void *data, int64_t row, int64_t stride, int type) {
-  return (char *)data + row * stride * element_size(type);
-}
-
 /* The weights of row r's partials; those of empty ones are 0. Returns its LSE. */
 static double weigh(const flyi_merge_cpu *c, int r, double *weight) {
   double most = nothing, sum = 0;
@@ -58,17 +55,6 @@ static double weigh(const flyi_merge_cpu *c, int r, double *weight) {
 }
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
-
-INLINE vf load_any(int type, const char *row, int i, int count) {
-  switch (type) {
-  case FLY_F32:
-    return load_row(FLY_F32, row, i, count);
-  case FLY_F16:
-    return load_row(FLY_F16, row, i, count);
-  default:
-    return load_row(FLY_BF16, row, i, count);
-  }
-}
 
 /* row[i]: of partial i, null where it has no weight. */
 INLINE void sum_rows(const flyi_merge_cpu *c, const double *weight, const char **row, char *out, int type) {
@@ -110,7 +96,7 @@ INLINE void fetch_rows(const flyi_merge_cpu *c, int r) {
     if (row < 0) continue;
     const char *out = element(p->out, row, p->out_stride, p->type);
     __builtin_prefetch(p->lse + row * p->lse_stride);
-    for (int at = 0; at < c->dim * element_size(p->type); at += 64) __builtin_prefetch(out + at);
+    fetch_row(out, c->dim * element_size(p->type), false);
   }
 }
 

@@ -3,6 +3,7 @@
  * ones are refused. CMakeLists.txt builds the images. */
 #include "backward_case.h"
 #include "images.h"
+#include "load_code.h"
 #include "native.h"
 #include "oracle_score.h"
 
@@ -212,18 +213,6 @@ START_TEST(an_image_for_another_machine_is_refused) {
 }
 END_TEST
 
-/* Loads a copy that ends right before an inaccessible page, and unloads it. */
-static fly_status load_code(const uint8_t *object, size_t size, fly_error *error) {
-  flyi_code code = {0};
-  uint8_t *copy = guard_alloc(size, 1, 0);
-  memcpy(copy, object, size);
-  fly_status status = flyi_code_load((flyi_section){copy, size}, &code, error);
-  guard_free(copy);
-  ck_assert_int_eq(status == FLY_OK, code.tile != NULL);
-  if (code.unload) code.unload(&code);
-  return status;
-}
-
 /* Every truncation is refused, and a changed byte is refused or other code: it never reads or writes outside. */
 START_TEST(damaged_code_does_not_crash_the_loader) {
   static const uint8_t changes[] = {0x01, 0x80, 0xff};
@@ -234,11 +223,11 @@ START_TEST(damaged_code_does_not_crash_the_loader) {
   int refused = 0;
   memcpy(bytes, object.data, object.size);
   for (size_t size = 0; size < object.size; size += size % 7 + 1)
-    ck_assert_int_eq(load_code(object.data, size, &error), FLY_ERROR_IMAGE);
+    ck_assert_int_eq(test_load_code(object.data, size, &error), FLY_ERROR_IMAGE);
   for (size_t at = 0; at < object.size; at++) {
     uint8_t change = changes[at % 3];
     bytes[at] ^= change;
-    refused += load_code(bytes, object.size, &error) != FLY_OK;
+    refused += test_load_code(bytes, object.size, &error) != FLY_OK;
     bytes[at] ^= change;
   }
   ck_assert_int_gt(refused, 100);

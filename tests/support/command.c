@@ -23,6 +23,14 @@ const char *command_make_directory(void) {
 
 void command_remove_directory(void) { nftw(own_directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS); }
 
+const char *command_path(const char *name) {
+  static char paths[4][320];
+  static int next;
+  char *path = paths[next++ % 4];
+  snprintf(path, sizeof paths[0], "%s/%s", own_directory, name);
+  return path;
+}
+
 char *command_read_file(const char *path) {
   FILE *file = fopen(path, "rb");
   ck_assert_msg(file != NULL, "cannot open %s", path);

@@ -15,6 +15,8 @@ void command_free(command_result *result);
 /* A new directory under /tmp; the same buffer is used by command_remove_directory, which deletes all in it. */
 const char *command_make_directory(void);
 void command_remove_directory(void);
+/* The path of a file in that directory; one of the last four paths, which later calls take the place of. */
+const char *command_path(const char *name);
 
 /* The whole of a file, NUL-terminated, to be freed; fails the test where there is none. */
 char *command_read_file(const char *path);

@@ -22,64 +22,89 @@ static int count_bits(flyi_op op, int w, uint64_t x) {
   return n;
 }
 
+/* Truncated, and 2^(w - 1) / -1 wraps around, as it does in a mask; x and y are the operands' bits. */
+static uint64_t divide(flyi_op op, int64_t a, int64_t b, uint64_t x, uint64_t y) {
+  switch (op) {
+  case FLYI_OP_SDIV:
+    return b == -1 ? 0 - x : (uint64_t)(a / b);
+  case FLYI_OP_SREM:
+    return b == -1 ? 0 : (uint64_t)(a % b);
+  case FLYI_OP_UDIV:
+    return x / y;
+  default:
+    return x % y;
+  }
+}
+
+static uint64_t shift(flyi_op op, int w, int64_t a, uint64_t x, uint64_t y) {
+  if (op == FLYI_OP_SHL) return x << y;
+  return op == FLYI_OP_ASHR && a < 0 && y ? x >> y | ones(w) << ((uint64_t)w - y) : x >> y;
+}
+
+static bool compare(flyi_op op, int64_t a, int64_t b, uint64_t x, uint64_t y) {
+  switch (op) {
+  case FLYI_OP_EQ:
+    return x == y;
+  case FLYI_OP_NE:
+    return x != y;
+  case FLYI_OP_SLT:
+    return a < b;
+  case FLYI_OP_SLE:
+    return a <= b;
+  case FLYI_OP_ULT:
+    return x < y;
+  default:
+    return x <= y;
+  }
+}
+
+/* An operator that has a result for all operands. */
+static bool total(flyi_op op, int64_t a, int64_t b, uint64_t x, uint64_t y, uint64_t *r) {
+  switch (op) {
+  case FLYI_OP_ADD:
+    return *r = x + y, true;
+  case FLYI_OP_SUB:
+    return *r = x - y, true;
+  case FLYI_OP_MUL:
+    return *r = x * y, true;
+  case FLYI_OP_AND:
+    return *r = x & y, true;
+  case FLYI_OP_OR:
+    return *r = x | y, true;
+  case FLYI_OP_XOR:
+    return *r = x ^ y, true;
+  case FLYI_OP_SMAX:
+    return *r = (uint64_t)(a > b ? a : b), true;
+  case FLYI_OP_SMIN:
+    return *r = (uint64_t)(a < b ? a : b), true;
+  case FLYI_OP_UMAX:
+    return *r = x > y ? x : y, true;
+  case FLYI_OP_UMIN:
+    return *r = x < y ? x : y, true;
+  case FLYI_OP_ABS:
+    return *r = a < 0 ? 0 - x : x, true;
+  default:
+    return false;
+  }
+}
+
 bool concrete(flyi_op op, int w, int from, int64_t a, int64_t b, int64_t *out) {
   bool wide = op >= FLYI_OP_ZEXT && op <= FLYI_OP_ULE;
   int in = wide ? from : w;
   uint64_t x = (uint64_t)a & ones(in), y = (uint64_t)b & ones(in), r;
   switch (op) {
-  case FLYI_OP_ADD:
-    r = x + y;
-    break;
-  case FLYI_OP_SUB:
-    r = x - y;
-    break;
-  case FLYI_OP_MUL:
-    r = x * y;
-    break;
   case FLYI_OP_SDIV:
   case FLYI_OP_SREM:
-    if (b == 0) return false;
-    if (b == -1)
-      r = op == FLYI_OP_SDIV ? 0 - x : 0;
-    else
-      r = (uint64_t)(op == FLYI_OP_SDIV ? a / b : a % b);
-    break;
   case FLYI_OP_UDIV:
   case FLYI_OP_UREM:
     if (y == 0) return false;
-    r = op == FLYI_OP_UDIV ? x / y : x % y;
+    r = divide(op, a, b, x, y);
     break;
   case FLYI_OP_SHL:
   case FLYI_OP_LSHR:
   case FLYI_OP_ASHR:
     if (y >= (uint64_t)w) return false;
-    r = op == FLYI_OP_SHL    ? x << y
-        : op == FLYI_OP_LSHR ? x >> y
-                             : x >> y | (a < 0 && y ? ones(w) << ((uint64_t)w - y) : 0);
-    break;
-  case FLYI_OP_AND:
-    r = x & y;
-    break;
-  case FLYI_OP_OR:
-    r = x | y;
-    break;
-  case FLYI_OP_XOR:
-    r = x ^ y;
-    break;
-  case FLYI_OP_SMAX:
-    r = (uint64_t)(a > b ? a : b);
-    break;
-  case FLYI_OP_SMIN:
-    r = (uint64_t)(a < b ? a : b);
-    break;
-  case FLYI_OP_UMAX:
-    r = x > y ? x : y;
-    break;
-  case FLYI_OP_UMIN:
-    r = x < y ? x : y;
-    break;
-  case FLYI_OP_ABS:
-    r = a < 0 ? 0 - x : x;
+    r = shift(op, w, a, x, y);
     break;
   case FLYI_OP_POPCOUNT:
   case FLYI_OP_CTLZ:
@@ -94,25 +119,15 @@ bool concrete(flyi_op op, int w, int from, int64_t a, int64_t b, int64_t *out) {
     r = (uint64_t)(from == 1 ? -a : a);
     break;
   case FLYI_OP_EQ:
-    r = x == y;
-    break;
   case FLYI_OP_NE:
-    r = x != y;
-    break;
   case FLYI_OP_SLT:
-    r = a < b;
-    break;
   case FLYI_OP_SLE:
-    r = a <= b;
-    break;
   case FLYI_OP_ULT:
-    r = x < y;
-    break;
   case FLYI_OP_ULE:
-    r = x <= y;
+    r = compare(op, a, b, x, y);
     break;
   default:
-    return false;
+    if (!total(op, a, b, x, y, &r)) return false;
   }
   *out = number_of(w, r);
   return true;

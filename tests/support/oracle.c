@@ -136,15 +136,13 @@ void oracle_attend(const fly_attention *c, oracle_predicate *see, void *context,
 
 /* ---- a whole call ---------------------------------------------------------------------------------------------- */
 
-/* Half a unit in the last place of the output's type at x, and half the smallest subnormal. */
-static double rounding(fly_type type, double x) {
+double oracle_half_place(fly_type type, double x) {
   if (type == FLY_F16) return fabs(x) * 0x1p-11 + 0x1p-25;
   if (type == FLY_BF16) return fabs(x) * 0x1p-8 + 0x1p-134;
   return fabs(x) * 0x1p-24 + 0x1p-150;
 }
 
-/* Whether `got` is what is expected: NaN for NaN, the very infinity for an infinity, else within the tolerance. */
-static bool agrees(double got, double want, double tolerance) {
+bool oracle_agrees(double got, double want, double tolerance) {
   if (isnan(want)) return isnan(got);
   if (isinf(want)) return got == want;
   return fabs(got - want) <= tolerance;
@@ -161,15 +159,15 @@ static void check_row(const fly_attention *c, const oracle_row *want, bool units
   int64_t e = entry(&c->geometry, b), at = out_row(c, b, h, row);
   for (int64_t d = 0; d < c->v.shape[3]; d++) {
     double got = oracle_get(&c->out, e, h, at, d), x = want->out[d];
-    double error = want->tolerance + rounding(c->out.type, x) + (units ? operand_error(c, want, d) : 0) +
+    double error = want->tolerance + oracle_half_place(c->out.type, x) + (units ? operand_error(c, want, d) : 0) +
                    oracle_rounding_of_p(c) * (want->size[d] + 0x1p-118);
-    if (!agrees(got, x, error) && !(want->faint && isnan(got)))
+    if (!oracle_agrees(got, x, error) && !(want->faint && isnan(got)))
       ck_abort_msg("%s: out[%d, %d, %d, %d] is %.9g, not %.9g within %.2g", what, (int)b, (int)h, (int)row, (int)d, got,
                    x, error);
   }
   if (!c->lse.data) return;
   double got = oracle_get(&c->lse, e, h, at, 0);
-  if (!agrees(got, want->lse, want->lse_tolerance))
+  if (!oracle_agrees(got, want->lse, want->lse_tolerance))
     ck_abort_msg("%s: lse[%d, %d, %d] is %.9g, not %.9g within %.2g", what, (int)b, (int)h, (int)row, got, want->lse,
                  want->lse_tolerance);
 }

@@ -28,6 +28,10 @@ void oracle_attend(const fly_attention *call, oracle_predicate *see, void *conte
  * pass, |d dV| <= 2^-8 sum P |dO|, |d dK| <= 2^-8 sum |G| |Q|, |d dQ| <= 2^-8 sum |G| |K| backward. And subnormal
  * numbers count as 0. */
 double oracle_rounding_of_p(const fly_attention *call);
+/* Half a unit in the last place of the type at x, and half the smallest subnormal. */
+double oracle_half_place(fly_type type, double x);
+/* Whether `got` is what is expected: NaN for NaN, the very infinity for an infinity, else within the tolerance. */
+bool oracle_agrees(double got, double want, double tolerance);
 
 /* Element i of a row of a tensor as a double; storing rounds to nearest. */
 double oracle_get(const fly_tensor *t, int64_t b, int64_t h, int64_t row, int64_t i);

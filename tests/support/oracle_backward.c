@@ -215,13 +215,6 @@ void oracle_forward(const fly_attention *c, oracle_predicate *see, void *context
 
 /* ---- comparison -------------------------------------------------------------------------------------------------- */
 
-/* Half a unit in the last place of the type at x, and half the smallest subnormal. */
-static double rounding(fly_type type, double x) {
-  if (type == FLY_F16) return fabs(x) * 0x1p-11 + 0x1p-25;
-  if (type == FLY_BF16) return fabs(x) * 0x1p-8 + 0x1p-134;
-  return fabs(x) * 0x1p-24 + 0x1p-150;
-}
-
 static void compare(const char *name, const fly_tensor *t, const oracle_gradient *g, const char *what) {
   if (!t->data) return;
   int64_t at = 0;
@@ -229,7 +222,8 @@ static void compare(const char *name, const fly_tensor *t, const oracle_gradient
     for (int64_t h = 0; h < t->shape[1]; h++)
       for (int64_t s = 0; s < t->shape[2]; s++)
         for (int64_t d = 0; d < t->shape[3]; d++, at++) {
-          double got = oracle_get(t, b, h, s, d), x = g->value[at], tolerance = g->tolerance[at] + rounding(t->type, x);
+          double got = oracle_get(t, b, h, s, d), x = g->value[at],
+                 tolerance = g->tolerance[at] + oracle_half_place(t->type, x);
           bool right = isfinite(x) ? fabs(got - x) <= tolerance : !isfinite(got);
           ck_assert_msg(right, "%s: %s[%d, %d, %d, %d] is %.9g, not %.9g within %.2g", what, name, (int)b, (int)h,
                         (int)s, (int)d, got, x, tolerance);

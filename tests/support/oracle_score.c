@@ -122,18 +122,6 @@ static void attend(plane *t, int64_t i) {
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
-static double rounding(fly_type type, double x) {
-  if (type == FLY_F16) return fabs(x) * 0x1p-11 + 0x1p-25;
-  if (type == FLY_BF16) return fabs(x) * 0x1p-8 + 0x1p-134;
-  return fabs(x) * 0x1p-24 + 0x1p-150;
-}
-
-static bool agrees(double got, double want, double tolerance) {
-  if (isnan(want)) return isnan(got);
-  if (isinf(want)) return got == want;
-  return fabs(got - want) <= tolerance;
-}
-
 static void each_row(const oracle_scored *o, void (*visit)(plane *t, int64_t i, void *context), void *context) {
   const fly_geometry *g = &o->call->geometry;
   for (int64_t b = 0; b < g->batch; b++)
@@ -162,15 +150,15 @@ static void check_row(plane *t, int64_t i, void *context) {
   int64_t row = out_row(t, i);
   for (int64_t d = 0; d < t->value_dim; d++) {
     double got = oracle_get(&c->out, t->entry, t->h, row, d), x = t->out[d];
-    double tolerance = t->out_error[d] + rounding(c->out.type, x) +
+    double tolerance = t->out_error[d] + oracle_half_place(c->out.type, x) +
                        oracle_rounding_of_p(c) * (t->out_size[d] + 0x1p-118) + t->o->operands * t->out_size[d] +
                        (c->q.type == FLY_F16 && t->o->operands ? 0x1p-16 : 0); /* weights below f16's smallest */
-    ck_assert_msg(agrees(got, x, tolerance), "%s: out[%d, %d, %d, %d] is %.9g, not %.9g within %.2g", what, (int)t->b,
-                  (int)t->h, (int)i, (int)d, got, x, tolerance);
+    ck_assert_msg(oracle_agrees(got, x, tolerance), "%s: out[%d, %d, %d, %d] is %.9g, not %.9g within %.2g", what,
+                  (int)t->b, (int)t->h, (int)i, (int)d, got, x, tolerance);
   }
   double got = oracle_get(&c->lse, t->entry, t->h, row, 0);
-  ck_assert_msg(agrees(got, t->lse, t->lse_error), "%s: lse[%d, %d, %d] is %.9g, not %.9g within %.2g", what, (int)t->b,
-                (int)t->h, (int)i, got, t->lse, t->lse_error);
+  ck_assert_msg(oracle_agrees(got, t->lse, t->lse_error), "%s: lse[%d, %d, %d] is %.9g, not %.9g within %.2g", what,
+                (int)t->b, (int)t->h, (int)i, got, t->lse, t->lse_error);
 }
 
 void oracle_scored_check(const oracle_scored *o, const char *what) { each_row(o, check_row, (void *)(uintptr_t)what); }
@@ -243,7 +231,8 @@ static void compare(const char *name, const fly_tensor *t, const gradient *g, co
     for (int64_t h = 0; h < t->shape[1]; h++)
       for (int64_t s = 0; s < t->shape[2]; s++)
         for (int64_t d = 0; d < t->shape[3]; d++, at++) {
-          double got = oracle_get(t, b, h, s, d), x = g->value[at], tolerance = g->tolerance[at] + rounding(t->type, x);
+          double got = oracle_get(t, b, h, s, d), x = g->value[at],
+                 tolerance = g->tolerance[at] + oracle_half_place(t->type, x);
           ck_assert_msg(isfinite(x) ? fabs(got - x) <= tolerance : !isfinite(got),
                         "%s: %s[%d, %d, %d, %d] is %.9g, not %.9g within %.2g", what, name, (int)b, (int)h, (int)s,
                         (int)d, got, x, tolerance);

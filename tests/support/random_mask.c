@@ -181,17 +181,17 @@ static void open_operation(text *t, int depth) {
   say(t, "("), expression(t, depth), say(t, "), "), expression(t, depth), say(t, ")");
 }
 
-static void expression(text *t, int depth) {
+/* Rounds down to a multiple, in some width. */
+static void multiple(text *t, int depth) {
+  const char *narrow = narrow_types[range(t, 0, 3)];
+  const char *divisor = range(t, 0, 1) ? "p3" : range(t, 0, 1) ? "(p2 | 1)" : "((p0 & 31) | 1)";
+  say(t, "(int)(%s)((", narrow), expression(t, depth), say(t, ") / %s * %s)", divisor, divisor);
+}
+
+/* Inside parentheses. */
+static void operation(text *t, int depth) {
   static const char *const operators[] = {"+", "-", "*", "&", "|", "^", "+", "-"};
   static const char *const types[] = {"int8_t", "uint8_t", "int16_t", "uint16_t", "unsigned", "int64_t"};
-  const char *narrow, *divisor;
-  t->budget--;
-  if (depth > 0 && range(t, 0, 7) == 0) say(t, "(int)(%s)", narrow_types[range(t, 0, 3)]);
-  if (depth <= 0 || t->budget < 0 || range(t, 0, 3) == 0) {
-    leaf(t);
-    return;
-  }
-  say(t, "(");
   switch (range(t, 0, 15)) {
   case 12:
   case 13:
@@ -199,11 +199,8 @@ static void expression(text *t, int depth) {
   case 15:
     open_operation(t, depth - 1);
     break;
-  case 10: /* rounds down to a multiple, in some width */
-    narrow = narrow_types[range(t, 0, 3)], divisor = range(t, 0, 1)   ? "p3"
-                                                     : range(t, 0, 1) ? "(p2 | 1)"
-                                                                      : "((p0 & 31) | 1)";
-    say(t, "(int)(%s)((", narrow), expression(t, depth - 1), say(t, ") / %s * %s)", divisor, divisor);
+  case 10:
+    multiple(t, depth - 1);
     break;
   case 11:
     say(t, "(int)"), row_and_column(t, depth - 2);
@@ -244,7 +241,16 @@ static void expression(text *t, int depth) {
   default:
     expression(t, depth - 1), say(t, " %s ", operators[range(t, 0, 7)]), expression(t, depth - 1);
   }
-  say(t, ")");
+}
+
+static void expression(text *t, int depth) {
+  t->budget--;
+  if (depth > 0 && range(t, 0, 7) == 0) say(t, "(int)(%s)", narrow_types[range(t, 0, 3)]);
+  if (depth <= 0 || t->budget < 0 || range(t, 0, 3) == 0) {
+    leaf(t);
+    return;
+  }
+  say(t, "("), operation(t, depth), say(t, ")");
 }
 
 static void statements(text *t, int depth);

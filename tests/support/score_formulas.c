@@ -80,6 +80,11 @@ static double t5_causal(double s, int b, int h, int q, int kv, double *slope) {
   return s + table[bucket_of(kv > q ? 0 : q - kv, 32, 128) * HEADS + h];
 }
 
+/* What f32 costs: waves[m], of 16 cosines, is off by half an ulp of at most 16, 2^-21; waves[m] - waves[0], at most 32,
+ * rounds by 2^-20 and is divided, as that is, by 2 or more; the quotient, at most 16, rounds by 2^-21. The last sum
+ * rounds by 2^-24 of itself, which is less than this times its size. */
+#define SANDWICH_ERROR ((0x1p-21 + 0x1p-20) / 2 + 0x1p-21)
+
 /* The position embeddings of q and kv, multiplied: sines with sines, cosines with cosines; then less what they are at
  * distance 0, and compressed by 8 / HEADS, 16 / HEADS, ... */
 static double sandwich(double s, int b, int h, int q, int kv, double *slope) {
@@ -152,7 +157,7 @@ static const struct {
     {"relative_bias", relative_bias, {{0}}, 0, {{"bias", FLY_F32, 2, {HEADS, DISTANCES}, table}}, 1e-6},
     {"t5_bias", t5_both, {{0}}, 0, {{"bias", FLY_F32, 2, {32, HEADS}, table}}, 1e-6},
     {"t5_bias", t5_causal, {INT("bidirectional", 0)}, 1, {{"bias", FLY_F32, 2, {32, HEADS}, table}}, 1e-6},
-    {"sandwich", sandwich, {INT("heads", HEADS)}, 1, {{"waves", FLY_F32, 1, {DISTANCES}, waves}}, 4e-6},
+    {"sandwich", sandwich, {INT("heads", HEADS)}, 1, {{"waves", FLY_F32, 1, {DISTANCES}, waves}}, SANDWICH_ERROR},
     {"kerple", kerple, {{0}}, 0, {{"r1", FLY_F32, 1, {HEADS}, slopes}, {"r2", FLY_F32, 1, {HEADS}, reversed}}, 1e-5},
     {"graph_distance",
      graph_distance,
