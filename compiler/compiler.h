@@ -2,7 +2,7 @@
  *
  *   compile.c:  source ── frontend ── verify, guard ──┬── analyze ────> mask program ─┐
  *                                                     └── specialize ── emit ─────────┴── image ── jit ──> fly_mask
- *                                                         straighten, divide (quotient)
+ *                                                         straighten, divide (ranges, quotient)
  *
  * A score modifier goes the same way: without analyze, and with differentiate behind straighten.
  *
@@ -92,13 +92,15 @@ int flyi_cost(LLVMValueRef instruction);
  * backends can use it. */
 fly_status flyi_differentiate(LLVMModuleRef module, fly_error *error);
 
-/* ---- divide (divide.c, quotient.c) ------------------------------------------------------------------------------- */
+/* ---- divide (divide.c, ranges.c, quotient.c) --------------------------------------------------------------------- */
 
 /* In a module that holds the symbolic mask and the mask_tile template: gives the template its fly_row, fly_column,
  * fly_pair and fly_row_repeats, and deletes @mask. Or @score_slope and the score_tile template, without
  * fly_row_repeats. */
 fly_status flyi_divide(LLVMModuleRef module, fly_error *error);
-/* Then: divisions in fly_pair that become vectors (quotient.c). */
+/* Then: comparisons of fly_pair that order keys become the template's fly_range (ranges.c). */
+void flyi_separate_ranges(LLVMModuleRef module);
+/* And divisions in fly_pair that become vectors (quotient.c). */
 void flyi_quotients(LLVMModuleRef module);
 
 /* ---- connect (connect.c) ----------------------------------------------------------------------------------------- */

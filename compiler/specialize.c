@@ -144,7 +144,9 @@ fly_status flyi_specialize(LLVMModuleRef module, const flyi_declarations *declar
   if (!status && score) status = flyi_differentiate(module, error);
   if (status) goto done;
   if ((status = join(module, &module, error))) goto done;
-  if ((status = flyi_divide(module, error)) || (status = flyi_connect(module, declarations, &first, error))) goto done;
+  if ((status = flyi_divide(module, error))) goto done;
+  flyi_separate_ranges(module);
+  if ((status = flyi_connect(module, declarations, &first, error))) goto done;
   if ((status = flyi_passes(module, "function(instsimplify)", NULL, error))) goto done; /* divisors that were baked */
   flyi_quotients(module);
   retarget(module, isa);

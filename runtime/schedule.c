@@ -3,7 +3,7 @@
  *
  * Workspace, with n = keys of the longest entry rounded up to 64, m = queries likewise, D and DV padded (launch.h):
  *
- *     groups a phase * (4 n (D + DV) + n / 8 + m / 8 * heads a group)  +  workers * (512 (D + DV) + 19 KiB)   bytes
+ *     groups a phase * (4 n (D + DV) + n / 8 + m / 8 * heads a group)  +  workers * (512 (D + DV) + 34 KiB)   bytes
  *
  * A phase has as many groups as fit in the phase_bytes of its workers (sizes.c), and at least one. */
 #include <string.h>

@@ -376,11 +376,12 @@ static char *emit_file(const char *path, const char *target, fly_emit what) {
   return text;
 }
 
-/* The loop over the keys has become vectors, as wide as the target has them. */
+/* The loop over the keys has become vectors, as wide as the target has them. (Masks that only order keys have none:
+ * test_ranges.c.) */
 START_TEST(masks_of_the_library_become_vectors) {
-  static const char *const names[] = {"causal", "sliding_window", "prefix_lm", "document", "chunked", "stochastic"};
+  static const char *const names[] = {"document", "chunked", "stochastic"};
   for (const char *const *target = fly_cpu_targets(); *target; target++)
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 3; i++) {
       char path[300];
       snprintf(path, sizeof path, "%s/masks/%s.c", FLYMASK_SOURCE, names[i]);
       char *ll = emit_file(path, *target, FLY_EMIT_LL), *text = emit_file(path, *target, FLY_EMIT_ASM);

@@ -33,9 +33,15 @@
 
 /* ---- the two products ------------------------------------------------------------------------------------------ */
 
-/* Where a batch keeps the scores and P of the queries from r0 on. */
+/* Where a batch keeps the scores and P of the queries from r0 on. P takes the scores' place where it is as wide. */
 INLINE float *scores_of(work *w, int r0) { return w->scores + r0 % BATCH * BLOCK; }
-INLINE word *p_of(work *w, int r0) { return w->p + r0 % BATCH * BLOCK / PAIR; }
+INLINE word *p_of(work *w, int r0) {
+#ifdef FLYI_DOTS
+  return w->p + r0 % BATCH * BLOCK / PAIR;
+#else
+  return scores_of(w, r0);
+#endif
+}
 
 /* The first scores of ROWS queries. */
 INLINE void set_max(work *w, int r0, int from, int to) {

@@ -9,14 +9,16 @@
 
 enum {
   QUERIES = FLYI_ITEM_QUERIES,
-  BATCH = 32 /* queries whose scores come before their values: a block of K, then one of V, in the first-level cache */
+  BATCH = 64 /* queries whose scores come before their values: a block of K, then one of V, in the first-level cache */
 };
 
 typedef struct work {
   vf sum[QUERIES];                                          /* of a row's probabilities, by lane */
   float neg_max[QUERIES];                                   /* minus the row's maximum; 0 until it is known */
   float scores[BATCH * BLOCK] __attribute__((aligned(64))); /* less the maximum; for a modifier, natural ones */
+#ifdef FLYI_DOTS
   word p[BATCH * BLOCK / PAIR] __attribute__((aligned(64)));
+#endif
   uint64_t bits[BLOCK];                  /* of the block of pairs in work */
   uint8_t begun[QUERIES / ROWS];         /* a bit for each row whose maximum is known */
   bool valued[QUERIES / ROWS];           /* their o is there: it counts as 0 before */

@@ -8,21 +8,21 @@
 static inline int64_t clamp(int64_t x, int64_t count) { return x < 0 ? 0 : x >= count ? count - 1 : x; }
 
 int32_t flyi_len_q(const flyi_mask_args *a, int32_t b) {
-  int64_t e = clamp(b, a->batch);
-  return a->cu_q ? a->cu_q[e + 1] - a->cu_q[e] : (int32_t)a->len_q;
+  int64_t e = clamp(b, a->batch), all = a->len_q;
+  return a->cu_q ? a->cu_q[e + 1] - a->cu_q[e] : (int32_t)all;
 }
 
 int32_t flyi_len_kv(const flyi_mask_args *a, int32_t b) {
-  int64_t e = clamp(b, a->batch);
-  return a->cu_kv ? a->cu_kv[e + 1] - a->cu_kv[e] : (int32_t)a->len_kv;
+  int64_t e = clamp(b, a->batch), all = a->len_kv;
+  return a->cu_kv ? a->cu_kv[e + 1] - a->cu_kv[e] : (int32_t)all;
 }
 
-/* The token behind row `row` of (b, h): the row map's entry, counted from the start of the sequence. */
+/* The token behind row `row` of (b, h): the row map's entry, counted from the start of the sequence. What does not
+ * depend on `row` is computed whether or not there are rows, so that it moves out of loops. */
 static inline int32_t token(const flyi_mask_args *a, const int32_t *rows, int64_t stride_b, int64_t stride_h,
                             const int32_t *cu, int32_t length, int32_t b, int32_t h, int64_t row) {
-  int64_t e = clamp(b, a->batch), start = cu ? cu[e] : 0;
-  if (length == 0) return 0;
-  return rows[e * stride_b + clamp(h, a->heads) * stride_h + start + clamp(row, length)] - (int32_t)start;
+  int64_t e = clamp(b, a->batch), plane = e * stride_b + clamp(h, a->heads) * stride_h, start = cu ? cu[e] : 0;
+  return length == 0 ? 0 : rows[plane + start + clamp(row, length)] - (int32_t)start;
 }
 
 int32_t flyi_token_q(const flyi_mask_args *a, int32_t b, int32_t h, int32_t q) {
