@@ -525,7 +525,28 @@ INLINE void store_sums(int type, char *row, int n, int dim, vf x) {
   store_row(type, row, n, dim, x);
 }
 
+enum { STREAM_TYPE = W < 16 ? FLY_TYPE_NONE : PAIR == 2 ? FLY_BF16 : FLY_F32 };
+
+/* Whole lines of the cache, past it: they are not read from memory first, and nothing else has to leave. The thread's
+ * next atomic operation, by which it takes its next item of work, orders these stores for other threads. */
+INLINE void stream_rows(const flyi_store_cpu *c, int type) {
+  for (int i = 0; i < c->count; i++) {
+    char *row = (char *)row_at(c->out, c->out_stride, c->rows, i, type);
+    const float *in = c->in + i * c->in_stride;
+#ifdef FLYI_DOTS
+    for (int n = 0; n < c->dim; n += 2 * W)
+      __builtin_nontemporal_store(round_pair(load(in + n), load(in + n + W)), (vw *)(row + 2 * n));
+#else
+    for (int n = 0; n < c->dim; n += W) __builtin_nontemporal_store(load(in + n), (vf *)(row + 4 * n));
+#endif
+  }
+}
+
 INLINE void store_rows(const flyi_store_cpu *c, int type) {
+  if (c->stream && type == STREAM_TYPE) {
+    stream_rows(c, type);
+    return;
+  }
   for (int i = 0; i < c->count; i++) {
     char *row = (char *)row_at(c->out, c->out_stride, c->rows, i, type);
     for (int n = 0; n < c->dim; n += W) {
@@ -552,5 +573,5 @@ static void store_gradients(const flyi_store_cpu *c) {
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
 const flyi_backward_code JOIN(flyi_backward_, FLYI_ISA) = {
-    W, sizeof(work), pack_queries, pack_keys, block, add_queries, store_gradients,
+    W, STREAM_TYPE, sizeof(work), pack_queries, pack_keys, block, add_queries, store_gradients,
 };
