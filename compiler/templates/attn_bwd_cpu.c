@@ -32,34 +32,8 @@
 #if defined __AVX2__ && !defined __AVX512F__
 #define COLS 3 /* 12 sums, 3 vectors and a broadcast: all of its 16 registers */
 #endif
+#include "bwd_block.h"
 #include "bwd_pack.h"
-
-enum { GROUPS = BLOCK / ROWS, NEAR_WORDS = 160 /* of 64 keys: 40 KiB */ };
-#if (defined __AVX512F__ || defined __aarch64__) && !defined FLYI_DOTS
-enum { BESIDE = 1 }; /* exponentials between multiply-adds, for which there are registers */
-#else
-enum { BESIDE = 0 }; /* before them */
-#endif
-
-/* A range of rows: [first, last). */
-typedef struct range {
-  uint8_t first, last;
-} range;
-
-typedef struct work {
-  word p[BLOCK * BLOCK / PAIR] __attribute__((aligned(64))); /* [PAIR queries][key] */
-  word g[BLOCK * BLOCK / PAIR];                              /* likewise */
-#ifdef FLYI_DOTS
-  word g_rows[BLOCK * BLOCK / PAIR]; /* [query][PAIR keys] */
-  float weights[BLOCK * BLOCK];      /* scale P of the rows in work */
-  float scores[BLOCK * BLOCK];       /* with a modifier: these, and their derivatives */
-  float slopes[BLOCK * BLOCK];
-#endif
-  uint64_t bits[BLOCK];
-  uint64_t some[GROUPS]; /* the keys that one of ROWS queries sees */
-  range keys[GROUPS];    /* from the first of them to the last */
-  range queries[GROUPS]; /* that see ROWS keys, in whole ROWS */
-} work;
 
 /* ---- rows that are needed soon ----------------------------------------------------------------------------------- */
 
@@ -286,69 +260,6 @@ INLINE void make_rows(const flyi_backward_cpu *b, work *w, int r0, int from, int
   }
 }
 
-/* ---- which rows a partial block needs ---------------------------------------------------------------------------- */
-
-/* From the first set bit to the last. */
-INLINE range range_of(uint64_t bits) {
-  return bits ? (range){(uint8_t)__builtin_ctzll(bits), (uint8_t)(BLOCK - __builtin_clzll(bits))} : (range){0, 0};
-}
-
-/* The bits of the pairs that exist, and the keys that each ROWS queries see. */
-INLINE void find_keys(const flyi_backward_cpu *b, work *w) {
-  uint64_t there = b->keys == BLOCK ? ~0ull : (1ull << b->keys) - 1;
-  if (b->full)
-    memset(w->bits, 0xff, sizeof w->bits);
-  else
-    b->tile(b->args, b->b, b->h, b->q0, b->kv0, w->bits);
-  for (int r = 0; r < BLOCK; r++) w->bits[r] &= r < b->queries ? there : 0;
-  for (int i = 0; i < GROUPS; i++) {
-    const uint64_t *bits = w->bits + i * ROWS;
-    w->some[i] = bits[0] | bits[1] | bits[2] | bits[3];
-    w->keys[i] = range_of(w->some[i]);
-  }
-}
-
-/* Bit 4 i says whether one of bits 4 i .. 4 i + 3 is set. */
-INLINE uint64_t fours(uint64_t x) {
-  x |= x >> 2;
-  return (x | x >> 1) & 0x1111111111111111;
-}
-
-/* The queries that see each ROWS keys: the first and the last ROWS where a group of columns appears. */
-INLINE void find_queries(work *w) {
-  _Static_assert(ROWS == 4, "fours");
-  uint64_t seen = 0;
-  for (int i = 0; i < GROUPS; i++) w->queries[i] = (range){0, 0};
-  for (int i = 0; i < GROUPS; i++) {
-    uint64_t fresh = fours(w->some[i]) & ~seen;
-    seen |= fresh;
-    for (; fresh; fresh &= fresh - 1) w->queries[__builtin_ctzll(fresh) / ROWS].first = (uint8_t)(i * ROWS);
-  }
-  for (int i = GROUPS - 1; seen; i--) {
-    uint64_t fresh = fours(w->some[i]) & seen;
-    seen &= ~fresh;
-    for (; fresh; fresh &= fresh - 1) w->queries[__builtin_ctzll(fresh) / ROWS].last = (uint8_t)((i + 1) * ROWS);
-  }
-}
-
-/* The sums over queries run down columns of P and G, from the first to the last query that sees one of the keys:
- * where rows between them have none of these keys and were not computed, they are zero. */
-INLINE void fill_holes(work *w) {
-  for (int key = 0; key < BLOCK; key += W) {
-    unsigned computed = 0;
-    for (int i = 0; i < GROUPS; i++) computed |= (unsigned)(w->keys[i].first < key + W && w->keys[i].last > key) << i;
-    if (!computed) continue;
-    unsigned holes = ((2u << (31 - __builtin_clz(computed))) - (computed & -computed)) & ~computed;
-    for (; holes; holes &= holes - 1) {
-      int first = __builtin_ctz(holes) * ROWS;
-      for (int r = first / PAIR; r < (first + ROWS) / PAIR; r++) {
-        store_words(w->p + r * BLOCK + key, (vw)(word)0);
-        store_words(w->g + r * BLOCK + key, (vw)(word)0);
-      }
-    }
-  }
-}
-
 /* ---- the sums ---------------------------------------------------------------------------------------------------- */
 
 /* Columns of channels outside: those of the rows that are added stay in the nearest cache. */
@@ -460,12 +371,9 @@ static void whole_block(const flyi_backward_cpu *b, work *w) {
 }
 
 static void partial_block(const flyi_backward_cpu *b, work *w) {
-  uint64_t all = ~0ull, some = 0;
-  find_keys(b, w);
-  for (int i = 0; i < BLOCK; i++) all &= w->bits[i];
-  for (int i = 0; i < GROUPS; i++) some |= w->some[i];
-  if (!some) return; /* the map's tiles are larger: a partial one has full and empty blocks */
-  if (!~all && !b->slope) {
+  seen seen = find_keys(b, w);
+  if (!seen.some) return; /* the map's tiles are larger: a partial one has full and empty blocks */
+  if (!~seen.all && !b->slope) {
     whole_block(b, w);
     return;
   }
