@@ -16,6 +16,7 @@ typedef struct flyi_side {
   bool queries;
   bool repeats;   /* some row of the tensor is several rows of the call: gradients wait in `sums` until all are there */
   bool sweeps;    /* rows are left to look at in the end: repeated ones, or such that the call does not read */
+  bool streams;   /* finished rows are whole lines of the cache, and more than it holds: they go past it */
   int64_t rows;   /* of the tensor */
   int64_t blocks; /* of 64 rows, of the longest entry */
   int count;      /* tensors of gradients: dQ, or dK and dV */

@@ -167,7 +167,7 @@ void flyi_queries_fetch(const flyi_backward *b, flyi_queries *x, flyi_fetch_cpu 
 static void fetch_last(const flyi_backward *b, const flyi_queries *x, int tile, flyi_fetch_cpu *fetch) {
   const fly_attention *c = &b->call->c;
   const int32_t *rows = flyi_map_rows(&c->geometry.q_rows, x->group.b, x->h, x->first_row);
-  if (!b->call->c.d_q.data || b->d_q_in_place || b->queries.repeats ||
+  if (!b->call->c.d_q.data || b->d_q_in_place || b->queries.repeats || b->queries.streams ||
       next_tile(b, x, (int64_t)(tile + 1) * b->tile_blocks) != DONE)
     return;
   flyi_fetch_add(fetch, &c->d_q, x->group.b, x->h, x->first_row, rows, x->count);

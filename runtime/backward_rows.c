@@ -7,7 +7,11 @@
 
 #include "backward.h"
 
-enum { FINISH_ROWS = 256 /* of a tensor, at a time */ };
+enum {
+  FINISH_ROWS = 256, /* of a tensor, at a time */
+  CACHE_LINE = 64,
+  STREAM_BYTES = 1 << 20 /* of a core's second-level cache */
+};
 
 /* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
@@ -31,6 +35,24 @@ static fly_status find_repeats(const flyi_backward *b, flyi_side *side, fly_erro
   return flyi_rows_repeat(map, &c->geometry, side->queries, side->rows, &side->repeats, &where, error);
 }
 
+static bool is_lines(const fly_tensor *t) {
+  int64_t size = (int64_t)fly_type_size(t->type), line = CACHE_LINE / size;
+  return (uintptr_t)t->data % CACHE_LINE == 0 && t->shape[3] % line == 0 && t->stride[0] % line == 0 &&
+         t->stride[1] % line == 0 && t->stride[2] % line == 0;
+}
+
+/* Where all rows of a side's gradients may go past the cache, and are more than a core's own holds. */
+static bool can_stream(const flyi_backward *b, const flyi_side *side) {
+  int64_t bytes = 0;
+  for (int i = 0; i < side->count; i++) {
+    const fly_tensor *t = side->gradient[i];
+    if (!t->data) continue;
+    if (t->type != b->code->stream_type || !is_lines(t)) return false;
+    bytes += t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3] * (int64_t)fly_type_size(t->type);
+  }
+  return !side->repeats && !b->call->c.add_gradients && bytes > STREAM_BYTES;
+}
+
 fly_status flyi_side_plan(const flyi_backward *b, bool queries, flyi_side *side, fly_error *error) {
   fly_attention *c = (fly_attention *)&b->call->c;
   const fly_geometry *g = &c->geometry;
@@ -41,6 +63,7 @@ fly_status flyi_side_plan(const flyi_backward *b, bool queries, flyi_side *side,
   side->gradient[1] = queries ? NULL : &c->d_v, side->width[1] = b->v_width;
   if (!queries && c->v.shape[2] > side->rows) side->rows = c->v.shape[2];
   fly_status status = find_repeats(b, side, error);
+  side->streams = can_stream(b, side);
   side->sweeps = side->repeats || side->rows > flyi_rows_of(g, queries);
   return status;
 }
@@ -88,7 +111,7 @@ void flyi_side_store(const flyi_backward *b, const flyi_side *side, int which, i
   const int32_t *rows = flyi_map_rows(map_of(b->call, side->queries), entry, h, row);
   flyi_store_cpu store = store_to(t, entry, tensor_head(b, side, h), rows ? 0 : row);
   store.in = sums, store.in_stride = stride, store.rows = rows, store.count = count;
-  store.add = b->call->c.add_gradients;
+  store.add = b->call->c.add_gradients, store.stream = side->streams && sums;
   b->code->store(&store);
 }
 

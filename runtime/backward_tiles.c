@@ -12,6 +12,8 @@
 
 #include "backward.h"
 
+enum { MAP_ROWS = 4 /* of a row map, asked for at a time */ };
+
 /* A block of 64 keys of the tile, and how far its row of the transposed map has been walked. */
 typedef struct key_block {
   const fly_run *run, *end;
@@ -113,7 +115,7 @@ static void fetch_tile(const flyi_backward *b, int64_t item, const tile *own, fl
     flyi_fetch_add(fetch, &c->k, next.group.b, next.group.kv_head, x->first_row, rows, x->count);
     flyi_fetch_add(fetch, &c->v, next.group.b, next.group.kv_head, x->first_row, rows, x->count);
   }
-  for (int i = 0; !b->keys.repeats && i < own->count; i++) {
+  for (int i = 0; !b->keys.repeats && !b->keys.streams && i < own->count; i++) {
     const key_block *x = &own->block[i];
     const int32_t *rows = flyi_map_rows(&c->geometry.kv_rows, own->group.b, own->group.h, x->first_row);
     flyi_fetch_add(fetch, &c->d_k, own->group.b, own->group.kv_head, x->first_row, rows, x->count);
@@ -187,16 +189,16 @@ static void fetch_queries(tile *t, int64_t head, int64_t block) {
 }
 
 /* Whether Q, dO and dQ of so many blocks of queries stay in the cache until the next tile, and how many rows to ask for
- * at a time, so that all that a tile needs (Q, O, dO, dQ, K, V, dK and dV of its rows) comes with its blocks. Whole
- * rows, because a count that changes from time to time would cost more than it hides. What comes from all over memory
- * takes longest, and best goes many at once. */
+ * at a time, so that all that a tile needs (Q, O, dO, K, V and the gradients, of its rows) comes with its blocks. Whole
+ * rows, because a count that changes from time to time would cost more than it hides. */
 static void plan_fetches(tile *t, int64_t query_blocks) {
   const flyi_backward *b = t->b;
   const fly_geometry *g = &b->call->c.geometry;
   t->far = query_blocks * FLYI_BLOCK * (2 * b->k_width + b->v_width) * 4 > FLYI_CACHE_BYTES;
-  int64_t rows = FLYI_BLOCK * (8 * t->count + (t->far ? 3 * query_blocks : 0));
+  int tensors = 5 + (b->d_q_in_place || !b->queries.streams) + (b->keys.streams ? 0 : 2);
+  int64_t rows = FLYI_BLOCK * (tensors * t->count + (t->far ? 3 * query_blocks : 0));
   int64_t fetches = FLYI_FETCHES * t->count * query_blocks;
-  t->fetch->rows = g->q_rows.rows || g->kv_rows.rows ? 6 : fetches ? 1 + (int)(rows / fetches) : 1;
+  t->fetch->rows = g->q_rows.rows || g->kv_rows.rows ? MAP_ROWS : fetches ? 1 + (int)(rows / fetches) : 1;
 }
 
 static void take_head(tile *t, int64_t head) {

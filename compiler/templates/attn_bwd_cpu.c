@@ -32,38 +32,25 @@
 #if defined __AVX2__ && !defined __AVX512F__
 #define COLS 3 /* 12 sums, 3 vectors and a broadcast: all of its 16 registers */
 #endif
+#include "bwd_block.h"
 #include "bwd_pack.h"
-
-enum { GROUPS = BLOCK / ROWS, NEAR_WORDS = 160 /* of 64 keys: 40 KiB */ };
-#if (defined __AVX512F__ || defined __aarch64__) && !defined FLYI_DOTS
-enum { BESIDE = 1 }; /* exponentials between multiply-adds, for which there are registers */
-#else
-enum { BESIDE = 0 }; /* before them */
-#endif
-
-/* A range of rows: [first, last). */
-typedef struct range {
-  uint8_t first, last;
-} range;
-
-typedef struct work {
-  word p[BLOCK * BLOCK / PAIR] __attribute__((aligned(64))); /* [PAIR queries][key] */
-  word g[BLOCK * BLOCK / PAIR];                              /* likewise */
-#ifdef FLYI_DOTS
-  word g_rows[BLOCK * BLOCK / PAIR]; /* [query][PAIR keys] */
-  float weights[BLOCK * BLOCK];      /* scale P of the rows in work */
-  float scores[BLOCK * BLOCK];       /* with a modifier: these, and their derivatives */
-  float slopes[BLOCK * BLOCK];
-#endif
-  uint64_t bits[BLOCK];
-  uint64_t some[GROUPS]; /* the keys that one of ROWS queries sees */
-  range keys[GROUPS];    /* from the first of them to the last */
-  range queries[GROUPS]; /* that see ROWS keys, in whole ROWS */
-} work;
 
 /* ---- rows that are needed soon ----------------------------------------------------------------------------------- */
 
 _Static_assert(5 * GROUPS == FLYI_FETCHES, "ROWS of P, G, dV, dK and dQ");
+
+enum { TOGETHER = 16 }; /* rows of a map */
+
+INLINE const char *row_of(const flyi_fetch_part *part, int row) {
+  return part->plane + (part->rows ? part->rows[row] : row) * part->step;
+}
+
+/* A request whose address takes long to find holds up the core. Rows of a map have a page each: their first lines come
+ * side by side, ahead of the others. */
+INLINE void fetch_first_lines(const flyi_fetch_part *part, int row) {
+  int first = row ? row + TOGETHER : 0, last = min(row + 2 * TOGETHER, part->count);
+  for (int i = first; i < last; i++) fetch_row(row_of(part, i), 1, false);
+}
 
 /* Asks for a few rows. All at once would fill the queue of what the core waits for, and hold up the block. Into the
  * nearest cache, although they wait in the next one: Zen 5 drops requests for that one alone, for seconds on end, once
@@ -71,7 +58,8 @@ _Static_assert(5 * GROUPS == FLYI_FETCHES, "ROWS of P, G, dV, dK and dQ");
 SEPARATE void fetch_rows(flyi_fetch_cpu *f) {
   for (int i = 0; i < f->rows && f->count; i++) {
     const flyi_fetch_part *part = &f->part[f->first];
-    fetch_row(part->plane + (part->rows ? part->rows[f->row] : f->row) * part->step, part->bytes, false);
+    if (part->rows && f->row % TOGETHER == 0) fetch_first_lines(part, f->row);
+    fetch_row(row_of(part, f->row), part->bytes, false);
     if (++f->row < part->count) continue;
     f->row = 0, f->count--;
     f->first = (f->first + 1) % FLYI_FETCH_PARTS;
@@ -286,69 +274,6 @@ INLINE void make_rows(const flyi_backward_cpu *b, work *w, int r0, int from, int
   }
 }
 
-/* ---- which rows a partial block needs ---------------------------------------------------------------------------- */
-
-/* From the first set bit to the last. */
-INLINE range range_of(uint64_t bits) {
-  return bits ? (range){(uint8_t)__builtin_ctzll(bits), (uint8_t)(BLOCK - __builtin_clzll(bits))} : (range){0, 0};
-}
-
-/* The bits of the pairs that exist, and the keys that each ROWS queries see. */
-INLINE void find_keys(const flyi_backward_cpu *b, work *w) {
-  uint64_t there = b->keys == BLOCK ? ~0ull : (1ull << b->keys) - 1;
-  if (b->full)
-    memset(w->bits, 0xff, sizeof w->bits);
-  else
-    b->tile(b->args, b->b, b->h, b->q0, b->kv0, w->bits);
-  for (int r = 0; r < BLOCK; r++) w->bits[r] &= r < b->queries ? there : 0;
-  for (int i = 0; i < GROUPS; i++) {
-    const uint64_t *bits = w->bits + i * ROWS;
-    w->some[i] = bits[0] | bits[1] | bits[2] | bits[3];
-    w->keys[i] = range_of(w->some[i]);
-  }
-}
-
-/* Bit 4 i says whether one of bits 4 i .. 4 i + 3 is set. */
-INLINE uint64_t fours(uint64_t x) {
-  x |= x >> 2;
-  return (x | x >> 1) & 0x1111111111111111;
-}
-
-/* The queries that see each ROWS keys: the first and the last ROWS where a group of columns appears. */
-INLINE void find_queries(work *w) {
-  _Static_assert(ROWS == 4, "fours");
-  uint64_t seen = 0;
-  for (int i = 0; i < GROUPS; i++) w->queries[i] = (range){0, 0};
-  for (int i = 0; i < GROUPS; i++) {
-    uint64_t fresh = fours(w->some[i]) & ~seen;
-    seen |= fresh;
-    for (; fresh; fresh &= fresh - 1) w->queries[__builtin_ctzll(fresh) / ROWS].first = (uint8_t)(i * ROWS);
-  }
-  for (int i = GROUPS - 1; seen; i--) {
-    uint64_t fresh = fours(w->some[i]) & seen;
-    seen &= ~fresh;
-    for (; fresh; fresh &= fresh - 1) w->queries[__builtin_ctzll(fresh) / ROWS].last = (uint8_t)((i + 1) * ROWS);
-  }
-}
-
-/* The sums over queries run down columns of P and G, from the first to the last query that sees one of the keys:
- * where rows between them have none of these keys and were not computed, they are zero. */
-INLINE void fill_holes(work *w) {
-  for (int key = 0; key < BLOCK; key += W) {
-    unsigned computed = 0;
-    for (int i = 0; i < GROUPS; i++) computed |= (unsigned)(w->keys[i].first < key + W && w->keys[i].last > key) << i;
-    if (!computed) continue;
-    unsigned holes = ((2u << (31 - __builtin_clz(computed))) - (computed & -computed)) & ~computed;
-    for (; holes; holes &= holes - 1) {
-      int first = __builtin_ctz(holes) * ROWS;
-      for (int r = first / PAIR; r < (first + ROWS) / PAIR; r++) {
-        store_words(w->p + r * BLOCK + key, (vw)(word)0);
-        store_words(w->g + r * BLOCK + key, (vw)(word)0);
-      }
-    }
-  }
-}
-
 /* ---- the sums ---------------------------------------------------------------------------------------------------- */
 
 /* Columns of channels outside: those of the rows that are added stay in the nearest cache. */
@@ -460,12 +385,9 @@ static void whole_block(const flyi_backward_cpu *b, work *w) {
 }
 
 static void partial_block(const flyi_backward_cpu *b, work *w) {
-  uint64_t all = ~0ull, some = 0;
-  find_keys(b, w);
-  for (int i = 0; i < BLOCK; i++) all &= w->bits[i];
-  for (int i = 0; i < GROUPS; i++) some |= w->some[i];
-  if (!some) return; /* the map's tiles are larger: a partial one has full and empty blocks */
-  if (!~all && !b->slope) {
+  seen seen = find_keys(b, w);
+  if (!seen.some) return; /* the map's tiles are larger: a partial one has full and empty blocks */
+  if (!~seen.all && !b->slope) {
     whole_block(b, w);
     return;
   }
@@ -525,7 +447,28 @@ INLINE void store_sums(int type, char *row, int n, int dim, vf x) {
   store_row(type, row, n, dim, x);
 }
 
+enum { STREAM_TYPE = W < 16 ? FLY_TYPE_NONE : PAIR == 2 ? FLY_BF16 : FLY_F32 };
+
+/* Whole lines of the cache, past it: they are not read from memory first, and nothing else has to leave. The thread's
+ * next atomic operation, by which it takes its next item of work, orders these stores for other threads. */
+INLINE void stream_rows(const flyi_store_cpu *c, int type) {
+  for (int i = 0; i < c->count; i++) {
+    char *row = (char *)row_at(c->out, c->out_stride, c->rows, i, type);
+    const float *in = c->in + i * c->in_stride;
+#ifdef FLYI_DOTS
+    for (int n = 0; n < c->dim; n += 2 * W)
+      __builtin_nontemporal_store(round_pair(load(in + n), load(in + n + W)), (vw *)(row + 2 * n));
+#else
+    for (int n = 0; n < c->dim; n += W) __builtin_nontemporal_store(load(in + n), (vf *)(row + 4 * n));
+#endif
+  }
+}
+
 INLINE void store_rows(const flyi_store_cpu *c, int type) {
+  if (c->stream && type == STREAM_TYPE) {
+    stream_rows(c, type);
+    return;
+  }
   for (int i = 0; i < c->count; i++) {
     char *row = (char *)row_at(c->out, c->out_stride, c->rows, i, type);
     for (int n = 0; n < c->dim; n += W) {
@@ -552,5 +495,5 @@ static void store_gradients(const flyi_store_cpu *c) {
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
 const flyi_backward_code JOIN(flyi_backward_, FLYI_ISA) = {
-    W, sizeof(work), pack_queries, pack_keys, block, add_queries, store_gradients,
+    W, STREAM_TYPE, sizeof(work), pack_queries, pack_keys, block, add_queries, store_gradients,
 };

@@ -234,12 +234,14 @@ typedef struct flyi_store_cpu {
   void *out;
   const int32_t *rows;
   int32_t count, type, dim;
-  uint8_t add; /* to what the rows hold */
+  uint8_t add;    /* to what the rows hold */
+  uint8_t stream; /* rows, f32 or words, are whole lines of 64 bytes that go past the cache; `in` is there */
 } flyi_store_cpu;
 
 /* What a build of the template offers. */
 typedef struct flyi_backward_code {
   int32_t lanes;
+  int32_t stream_type; /* of rows that `store` can bring past the cache; FLY_TYPE_NONE: of none */
   int64_t scratch_size;
   int (*pack_queries)(const flyi_queries_cpu *queries); /* not 0: Q or dO holds an infinity or a NaN */
   int (*pack_keys)(const flyi_keys_cpu *keys);          /* not 0: K does */
