@@ -47,7 +47,7 @@ static bool can_stream(const flyi_backward *b, const flyi_side *side) {
   for (int i = 0; i < side->count; i++) {
     const fly_tensor *t = side->gradient[i];
     if (!t->data) continue;
-    if (t->type != b->code->stream_type || !is_lines(t)) return false;
+    if ((int32_t)t->type != b->code->stream_type || !is_lines(t)) return false;
     bytes += t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3] * (int64_t)fly_type_size(t->type);
   }
   return !side->repeats && !b->call->c.add_gradients && bytes > STREAM_BYTES;
