@@ -55,7 +55,7 @@ INLINE void fetch_first_lines(const flyi_fetch_part *part, int row) {
 /* Asks for a few rows. All at once would fill the queue of what the core waits for, and hold up the block. Into the
  * nearest cache, although they wait in the next one: Zen 5 drops requests for that one alone, for seconds on end, once
  * it has found them useless (rows that were there already). */
-SEPARATE void fetch_rows(flyi_fetch_cpu *f) {
+INLINE void fetch_rows(flyi_fetch_cpu *f) {
   for (int i = 0; i < f->rows && f->count; i++) {
     const flyi_fetch_part *part = &f->part[f->first];
     if (part->rows && f->row % TOGETHER == 0) fetch_first_lines(part, f->row);
@@ -92,7 +92,7 @@ INLINE float *weights_of(const flyi_backward_cpu *b, work *w, int row, int key) 
 }
 
 /* P of PAIR queries and a vector of keys. */
-INLINE void store_p(const flyi_backward_cpu *b, work *w, int row, int key, const vf x[PAIR]) {
+INLINE void store_p(const flyi_backward_cpu *b, work *w, int row, int key, const vf *x) {
   float *weights = weights_of(b, w, row, key);
 #ifdef FLYI_DOTS
   UNROLL for (int i = 0; i < PAIR; i++) store(weights + i * BLOCK, x[i] * b->scale);
@@ -126,36 +126,34 @@ INLINE float *scores_of(work *w) { return w->p; }
 INLINE float *slopes_of(work *w) { return w->g; }
 #endif
 
-/* What is made of a block of pairs at a time: scores, then P and G of them. Where Q or K may hold a NaN, P and then G.
- * With a modifier its scores, then P and G through what it has left. */
-typedef enum part { SCORES, P_AND_G, P, G, NATURAL_SCORES, MODIFIED_P, MODIFIED_G } part;
+/* What is made of a block of pairs at a time: P, then G; or scores, then P and G of them. Where Q or K may hold a NaN,
+ * P of their plain ones. With a modifier its scores, then P and G through what it has left. */
+typedef enum part { P, G, SCORES, P_AND_G, PLAIN_P, NATURAL_SCORES, MODIFIED_P, MODIFIED_G } part;
 
-/* P of PAIR queries and a vector of keys, of scores in base 2 but for the scale that words leave out. bits: who sees
- * whom; null: everybody everything. */
-INLINE void weigh(const flyi_backward_cpu *b, work *w, int row, int key, const uint64_t *bits, bool careful,
-                  vf x[PAIR]) {
-  UNROLL for (int i = 0; i < PAIR; i++) {
-    x[i] += b->neg_lse[row + i];
-    if (careful) x[i] = plain_nan(FLY_F32, x[i]);
-    x[i] = exp2_of(x[i]);
-    if (bits) x[i] = choose(seen_lanes(bits[row + i], key), x[i], (vf)0.f);
-  }
-  store_p(b, w, row, key, x);
+#if (defined __AVX512F__ || defined __aarch64__) && !defined FLYI_DOTS
+enum { FIRST = SCORES, SECOND = P_AND_G }; /* exponentials between multiply-adds: there are registers for both */
+#else
+enum { FIRST = P, SECOND = G };
+#endif
+
+/* P of a query and a vector of keys. bits: who sees whom; null: everybody everything. */
+INLINE vf weigh(const flyi_backward_cpu *b, int row, int key, const uint64_t *bits, part part, vf x) {
+  if (part == MODIFIED_P)
+    x *= 1.44269504f;
+  else if (PAIR == 2)
+    x *= b->scale * 1.44269504f;
+  x += b->neg_lse[row];
+  if (part == PLAIN_P || part == MODIFIED_P) x = plain_nan(FLY_F32, x);
+  x = exp2_of(x);
+  return bits ? choose(seen_lanes(bits[row], key), x, (vf)0.f) : x;
 }
 
-/* What the scores in work are to be multiplied with. */
-INLINE float log2_scale(const flyi_backward_cpu *b, part part) {
-  return part == MODIFIED_P ? 1.44269504f : PAIR == 2 ? b->scale * 1.44269504f : 1.f;
-}
-
+/* Of scores that are stored: PAIR queries and a vector of keys. */
 INLINE void weigh_stored(const flyi_backward_cpu *b, work *w, const float *scores, int row, int key,
                          const uint64_t *bits, part part) {
   vf x[PAIR];
-  UNROLL for (int i = 0; i < PAIR; i++) {
-    x[i] = load(scores + i * BLOCK);
-    if (part == MODIFIED_P || PAIR == 2) x[i] *= log2_scale(b, part);
-  }
-  weigh(b, w, row, key, bits, part != P_AND_G, x);
+  UNROLL for (int i = 0; i < PAIR; i++) x[i] = weigh(b, row + i, key, bits, part, load(scores + i * BLOCK));
+  store_p(b, w, row, key, x);
 }
 
 /* sums += ROWS rows of a times c vectors of keys of b[n][64]. Few sums would wait for each other: even and odd steps
@@ -185,11 +183,12 @@ INLINE void make_p(const flyi_backward_cpu *b, work *w, int r0, int key0, int c,
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = odd[r][j] = (vf)0.f;
   multiply_keys(x, odd, c, along(b->q) + r0 * q_row, q_row, (const word *)b->k_transposed + key0, words_of(b->dim));
   add_odd(x, odd, c);
-  if (part == P) {
+  if (part == P || part == PLAIN_P) {
+    UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++)
+        x[r][j] = weigh(b, r0 + r, key0 + W * j, bits ? bits - r0 : NULL, part, x[r][j]);
     UNROLL for (int r = 0; r < ROWS; r += PAIR) UNROLL for (int j = 0; j < c; j++) {
-      vf y[PAIR];
-      UNROLL for (int i = 0; i < PAIR; i++) y[i] = PAIR == 1 ? x[r + i][j] : x[r + i][j] * log2_scale(b, part);
-      weigh(b, w, r0 + r, key0 + W * j, bits ? bits - r0 : NULL, true, y);
+      vf pair[] = {x[r][j], x[r + PAIR - 1][j]};
+      store_p(b, w, r0 + r, key0 + W * j, pair);
     }
     return;
   }
@@ -209,7 +208,7 @@ INLINE void make_modified_p(const flyi_backward_cpu *b, work *w, int r0, int key
 INLINE void multiply_and_weigh(const flyi_backward_cpu *b, work *w, vf sums[ROWS][COLS], vf odd[ROWS][COLS], int r0,
                                int key0, int c, const word *a, int64_t a_row, const word *v, int n,
                                const uint64_t *bits) {
-  int steps = BESIDE ? n / (ROWS / PAIR * c) : 0;
+  int steps = n / (ROWS / PAIR * c);
   for (int r = r0; r < r0 + ROWS; r += PAIR) UNROLL for (int j = 0; j < c; j++) {
       multiply_keys(sums, odd, c, a, a_row, v, steps);
       a += steps, v += BLOCK * steps;
@@ -244,7 +243,7 @@ INLINE void make_g(const flyi_backward_cpu *b, work *w, int r0, int key0, int c,
 INLINE void make(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, const uint64_t *bits, part part) {
   if (part == MODIFIED_P)
     make_modified_p(b, w, r0, key0, c, bits);
-  else if (part == SCORES || part == NATURAL_SCORES || part == P)
+  else if (part == P || part == SCORES || part == PLAIN_P || part == NATURAL_SCORES)
     make_p(b, w, r0, key0, c, bits, part);
   else
     make_g(b, w, r0, key0, c, bits, part);
@@ -375,12 +374,12 @@ RARE void special_block(const flyi_backward_cpu *b, work *w) {
   if (b->slope)
     modified_scores(b, w);
   else
-    make_both(b, w, false, P, G);
+    make_both(b, w, false, PLAIN_P, G);
   add_visible_keys(b, w);
 }
 
 static void whole_block(const flyi_backward_cpu *b, work *w) {
-  make_both(b, w, true, SCORES, P_AND_G);
+  make_both(b, w, true, FIRST, SECOND);
   add_keys(b, w, true);
 }
 
@@ -394,7 +393,7 @@ static void partial_block(const flyi_backward_cpu *b, work *w) {
   if (b->slope)
     modified_scores(b, w);
   else
-    make_both(b, w, false, SCORES, P_AND_G);
+    make_both(b, w, false, FIRST, SECOND);
   find_queries(w);
   fill_holes(w);
   add_keys(b, w, false);

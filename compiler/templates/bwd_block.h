@@ -6,11 +6,6 @@
 #include "block.h"
 
 enum { GROUPS = BLOCK / ROWS, NEAR_WORDS = 160 /* of 64 keys: 40 KiB */ };
-#if (defined __AVX512F__ || defined __aarch64__) && !defined FLYI_DOTS
-enum { BESIDE = 1 }; /* exponentials between multiply-adds, for which there are registers */
-#else
-enum { BESIDE = 0 }; /* before them */
-#endif
 
 /* A range of rows: [first, last). */
 typedef struct range {
