@@ -149,12 +149,12 @@ typedef struct flyi_cuda_plan {
   flyi_cuda_entry entries[8];
   int entry_count;
 } flyi_cuda_plan;
-/* What a plan asks of its sources. Tables, captured buffers of two dimensions and more, are read for each pair, at
- * addresses of 64 bits each: kernels that do so get tiles of fewer scores a thread. */
+/* What a plan asks of its sources. A modifier's tables, captured buffers of two dimensions and more, are read for each
+ * pair of every tile, at addresses of 64 bits each: tiles have fewer scores a thread then. */
 typedef struct flyi_cuda_sources {
-  int slots;                       /* of the mask and the modifier (launch.h) */
-  bool modified;                   /* there is a modifier */
-  bool mask_tables, score_tables;
+  int slots;      /* of the mask and the modifier (launch.h) */
+  bool modified;  /* there is a modifier */
+  bool tables;    /* it has such tables */
 } flyi_cuda_sources;
 /* FLY_ERROR_UNSUPPORTED: no such kernels; says which there are. */
 fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direction, const char *target,
@@ -169,7 +169,8 @@ void flyi_cuda_plan_split(const fly_kernel_desc *desc, int argument_bytes, flyi_
 int flyi_cuda_ptx_version(const char *target);
 /* What a mask or modifier decides about its templates: constants of theirs. */
 typedef struct flyi_cuda_traits {
-  int in_loop, tokens;
+  int in_loop; /* 0: inlined for each pair that a thread holds; otherwise so many pairs a round of a loop */
+  int tokens;
 } flyi_cuda_traits;
 /* Before it is joined with templates; set_variables: those of the plan. */
 flyi_cuda_traits flyi_cuda_prepare(LLVMValueRef mask, bool set_variables);

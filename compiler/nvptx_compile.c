@@ -29,8 +29,7 @@ static bool has_tables(const flyi_image *image) {
 
 static fly_status make_plan(const sources *s, const fly_kernel_desc *desc, flyi_direction direction, const char *target,
                             flyi_cuda_plan *plan, fly_error *error) {
-  const flyi_cuda_sources sources = {slots_of(s->mask) + slots_of(s->score), s->score != NULL, has_tables(s->mask),
-                                     has_tables(s->score)};
+  const flyi_cuda_sources sources = {slots_of(s->mask) + slots_of(s->score), s->score != NULL, has_tables(s->score)};
   return flyi_cuda_plan_make(desc, direction, target, sources, plan, error);
 }
 

@@ -98,6 +98,23 @@ static void hide(LLVMBuilderRef builder, LLVMValueRef value) {
   LLVMSetOperand(hidden, 0, value);
 }
 
+/* Whether captured data are read for each pair, as a table is by query and key. */
+static bool reads_pairs(LLVMValueRef mask) {
+  enum { MOST = 128 };
+  LLVMValueRef known[MOST];
+  unsigned what[MOST];
+  int count = 0;
+  for (LLVMValueRef i = LLVMGetFirstInstruction(LLVMGetEntryBasicBlock(mask)); i && count < MOST;
+       i = LLVMGetNextInstruction(i), count++) {
+    known[count] = i, what[count] = 0;
+    for (int n = 0; n < LLVMGetNumOperands(i); n++)
+      what[count] |= depends(mask, LLVMGetOperand(i, (unsigned)n), known, what, count);
+    if (LLVMIsALoadInst(i) && !LLVMIsAGlobalVariable(LLVMGetOperand(i, 0)) && what[count] == (ROW | COLUMN))
+      return true;
+  }
+  return false;
+}
+
 /* What is chosen by the call, the row or the column alone is chosen once for all scores it serves. Otherwise a
  * comparison with it would become several, one for each choice, at every score. */
 static void keep_values(LLVMValueRef mask) {
@@ -181,7 +198,9 @@ static void take_difference(LLVMValueRef mask) {
 }
 
 flyi_cuda_traits flyi_cuda_prepare(LLVMValueRef mask, bool set_variables) {
-  flyi_cuda_traits t = {.in_loop = !is_small(mask)};
+  enum { ROUND = 8 }; /* pairs whose loads are under way together */
+  const bool score = LLVMCountParams(mask) > 4;
+  flyi_cuda_traits t = {.in_loop = !is_small(mask) ? 1 : !score && reads_pairs(mask) ? ROUND : 0};
   mark_loads(mask);
   if (set_variables) {
     t.tokens = (take_calls(mask, "fly_token_q", ROW_TOKEN, Q) ? 1 : 0) |

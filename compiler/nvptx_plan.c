@@ -55,24 +55,24 @@ typedef struct forward_shape {
 
 /* 32 queries a warp halve what is read of K and V; from 129 columns on, registers take 16. A modifier's tables take
  * registers in all tiles: half the scores then. */
-static forward_shape shape_of(int depth, int width, const device *d, bool score_tables) {
+static forward_shape shape_of(int depth, int width, const device *d, bool tables) {
   int most = larger(depth, width);
-  if (most <= 64 && score_tables) return (forward_shape){2, 4, 32, 2, 0};
-  if (most <= 128 && score_tables) return (forward_shape){1, 8, 32, 2, 0};
+  if (most <= 64 && tables) return (forward_shape){2, 4, 32, 2, 0};
+  if (most <= 128 && tables) return (forward_shape){1, 8, 32, 2, 0};
   if (most <= 64) return (forward_shape){2, 4, 64, 2, 0};
   if (most <= 128 && d->shared_bytes < 128 << 10) return (forward_shape){1, 8, 32, 2, 0}; /* half the tensor units */
   if (most <= 128) return (forward_shape){2, 4, 32, 2, 0};
   return (forward_shape){1, 8, 32, most <= 192 ? 2 : 1, 0};
 }
 
-static void plan_forward(const fly_kernel_desc *desc, const device *d, int argument_bytes, bool score_tables,
+static void plan_forward(const fly_kernel_desc *desc, const device *d, int argument_bytes, bool tables,
                          flyi_cuda_plan *plan) {
   int depth = multiple(desc->head_dim, 16), width = multiple(desc->value_dim, 16);
-  forward_shape s = shape_of(depth, width, d, score_tables);
+  forward_shape s = shape_of(depth, width, d, tables);
   int queries = 16 * s.blocks * s.warps;
   flyi_cuda_part *part = &plan->parts[plan->part_count++];
   plan->set_tokens = true;
-  plan->all_registers = score_tables; /* it spills some otherwise, for a third block */
+  plan->all_registers = tables; /* it spills some otherwise, for a third block */
   part->bitcode = (flyi_section){flyi_fwd_cuda_bitcode, (size_t)(flyi_fwd_cuda_bitcode_end - flyi_fwd_cuda_bitcode)};
   set(part, "fwd_dim", desc->head_dim), set(part, "fwd_value_dim", desc->value_dim);
   set(part, "fwd_depth", depth), set(part, "fwd_width", width);
@@ -142,7 +142,7 @@ fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direc
   else if (direction == FLYI_DIRECTION_FORWARD && desc->type == FLY_F32)
     plan_forward_f32(desc, (int)bytes, plan);
   else if (direction == FLYI_DIRECTION_FORWARD)
-    plan_forward(desc, d, (int)bytes, sources.score_tables, plan);
+    plan_forward(desc, d, (int)bytes, sources.tables, plan);
   else
     flyi_cuda_plan_backward(desc, d->shared_bytes, (int)bytes, sources, plan);
   plan->differentiate = direction == FLYI_DIRECTION_BACKWARD;

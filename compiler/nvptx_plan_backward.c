@@ -17,10 +17,9 @@ enum { KEEP_FIRST = 1, KEEP_BOTH = 3 }; /* operands, as KEEP_K and KEEP_V of bwd
 
 /* What most of D and DV columns take. With 99 KiB of shared memory tensor units are half as fast: what is read of it
  * does not count. */
-static shape keys_shape(int most, int shared_bytes, bool modified, bool mask_tables) {
+static shape keys_shape(int most, int shared_bytes, bool modified) {
   if (most <= 64 && (modified || shared_bytes < 128 << 10)) return (shape){1, 8, 32, 2, KEEP_BOTH, 0};
   if (most <= 64 && shared_bytes < 164 << 10) return (shape){2, 4, 32, 2, 0, 0};
-  if (most <= 64 && mask_tables) return (shape){1, 8, 32, 2, KEEP_BOTH, 0};
   if (most <= 64) return (shape){2, 4, 16, 2, KEEP_FIRST, 0}; /* the other one spills on sm_90 and later */
   if (most <= 128) return (shape){1, 8, 16, 2, modified ? 0 : KEEP_BOTH, 0};
   return (shape){1, 4, 32, shared_bytes < 132 << 10 ? 1 : 2, 0, 1};
@@ -119,7 +118,7 @@ void flyi_cuda_plan_backward(const fly_kernel_desc *desc, int shared_bytes, int 
     queries = plan_f32(desc, BITCODE(flyi_bwd_queries_f32_cuda_bitcode), false, plan);
     plan->all_registers = true; /* it spills some otherwise, for more blocks than shared memory lets in */
   } else {
-    shape s = keys_shape(most, shared_bytes, sources.modified, sources.mask_tables);
+    shape s = keys_shape(most, shared_bytes, sources.modified);
     int stats = s.stages * s.inner * 12 + 16 * s.blocks * s.warps * 4; /* -LSE, delta; tokens of both sides */
     keys = plan_products(desc, BITCODE(flyi_bwd_keys_cuda_bitcode), s, stats, plan);
     s = queries_shape(most, shared_bytes, sources.modified);

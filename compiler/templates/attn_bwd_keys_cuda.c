@@ -70,18 +70,6 @@ INL void renew_rows(call_t call, const struct place *p, struct passing *passing,
 
 /* ---- a tile ------------------------------------------------------------------------------------------------------ */
 
-/* As mask_bits of cuda_tile.h, where rows are keys. */
-INL u64 mask_pair_bits(const struct scene *scene, i32 query, i32 key) {
-  const i32 columns = bwd_inner / 8;
-  u64 bits = 0;
-  ROLLED for (i32 n = 0; n < bwd_blocks * columns * 4; n++) {
-    const i32 a = n / (4 * columns), i = n / 4 % columns, j = n % 4;
-    const _Bool keep = visible_pair(scene, query + i * 8 + (j & 1), key + a * 16 + (j >> 1) * 8);
-    bits |= (u64)keep << (4 * (8 * a + i) + j);
-  }
-  return bits;
-}
-
 /* Tokens of this lane's queries and keys, as mask_pairs takes them. */
 struct tokens {
   i32 queries[2][MAX_INNER / 8], keys[2 * MAX_BLOCKS];
@@ -104,7 +92,7 @@ INL struct tokens tokens_at(const struct scene *s, u32 stats, u32 key_tokens) {
  * their registers: so few are at hand at a time. */
 INL void mask_pairs(const struct scene *scene, const struct tokens *tokens, pairs_t p, i32 query, i32 key) {
   const i32 columns = bwd_inner / 8, q = query + scene->offset, d0 = opaque(q - key);
-  const u64 bits = mask_in_loop ? mask_pair_bits(scene, query, key) : 0;
+  const u64 bits = mask_in_loop ? mask_bits(scene, bwd_blocks, columns, query, key, 1) : 0;
   UNROLL for (i32 i = 0; i < columns; i++) UNROLL for (i32 a = 0; a < bwd_blocks; a++)
       UNROLL for (i32 j = 0; j < 4; j++) {
     const i32 e = j & 1, y = 2 * a + (j >> 1), kv = key + y * 8, d = d0 + i * 8 + e - y * 8;

@@ -363,13 +363,18 @@ INL void mend(call_t call, const struct place *p, const u32 wrong[MAX_BLOCKS][2]
 
 /* ---- entries ----------------------------------------------------------------------------------------------------- */
 
-INL void forward(call_t call, i32 aligned) {
-  struct work w = work_of(call, &call->by_query, (i32)args_of(call)->heads, block_index());
+INL struct place place_of(call_t call, u32 index) {
+  struct work w = work_of(call, &call->by_query, (i32)args_of(call)->heads, index);
   struct place p = {
       .scene = scene_of(call, w.b, w.h), .b = w.b, .h = w.h, .first = w.tile * QUERIES, .map_row = w.map_row};
   p.queries = p.scene.queries;
   p.keys = p.scene.keys;
   p.tiles = (p.keys.length + fwd_keys - 1) / fwd_keys;
+  return p;
+}
+
+INL void forward(call_t call, i32 aligned) {
+  struct place p = place_of(call, block_index());
   if (p.first >= p.queries.length) return;
   struct softmax x;
   UNROLL for (i32 a = 0; a < fwd_blocks; a++) {
@@ -377,6 +382,7 @@ INL void forward(call_t call, i32 aligned) {
     UNROLL for (i32 r = 0; r < 2; r++) x.top[a][r] = -infinity(), x.sum[a][r] = 0;
   }
   attend(call, &p, &x, aligned);
+  p = place_of(call, (u32)renewed((i32)block_index())); /* not kept in registers through the walk */
   u32 wrong[MAX_BLOCKS][2];
   store(call, &p, &x, wrong);
   mend(call, &p, wrong);

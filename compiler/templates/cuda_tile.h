@@ -260,8 +260,9 @@ INL void copy_tile(struct share s, u32 to, struct source from, i32 dealt, i32 fi
 
 /* ---- the mask ---------------------------------------------------------------------------------------------------- */
 
-/* A mask of many instructions, with loops or locals: not inlined for each pair, but in a loop that gives a bit a pair.
- * */
+/* A mask of many instructions, with loops or locals, or one that reads captured data for each pair: not inlined for all
+ * pairs at once, which takes registers, but in a loop that gives a bit a pair, so many pairs a round: 1 or, where only
+ * data are waited for, 8. 0: inlined. */
 CONSTANT mask_in_loop;
 /* 1: the mask reads its query's token, 2: its key's. */
 CONSTANT mask_tokens;
@@ -305,13 +306,19 @@ INL _Bool visible_pair(const struct scene *s, i32 query, i32 key) {
                     mask_tokens & 2 ? token_of(s->key_rows, s->keys, key, 0) : 0);
 }
 
-/* Bit 4 (8 a + i) + j: of s[a][i][j]. */
-INL u64 mask_bits(const struct scene *s, i32 blocks, i32 columns, i32 query, i32 key) {
+/* Bit 4 (8 a + i) + j: of s[a][i][j], whose rows are queries or, by_key, keys. A round's pairs are neighbours. */
+INL u64 mask_bits(const struct scene *s, i32 blocks, i32 columns, i32 query, i32 key, i32 by_key) {
   u64 bits = 0;
-  ROLLED for (i32 n = 0; n < blocks * columns * 4; n++) {
-    i32 a = n / (4 * columns), i = n / 4 % columns, j = n % 4;
-    _Bool keep = visible_pair(s, query + a * 16 + (j >> 1) * 8, key + i * 8 + (j & 1));
-    bits |= (u64)keep << (4 * (8 * a + i) + j);
+  ROLLED for (i32 first = 0; first < blocks * columns * 4; first += mask_in_loop) {
+    const i32 a = first / (4 * columns), i = first / 4 % columns;
+    u32 round = 0;
+    UNROLL for (i32 m = 0; m < mask_in_loop; m++) {
+      const i32 j = mask_in_loop == 1 ? first % 4 : m % 4, row = a * 16 + (j >> 1) * 8,
+                column = (i + m / 4) * 8 + (j & 1);
+      const _Bool keep = visible_pair(s, query + (by_key ? column : row), key + (by_key ? row : column));
+      round |= (u32)keep << m;
+    }
+    bits |= (u64)round << (4 * (8 * a + i) + (mask_in_loop == 1 ? first % 4 : 0));
   }
   return bits;
 }
@@ -321,7 +328,7 @@ INL u64 mask_bits(const struct scene *s, i32 blocks, i32 columns, i32 query, i32
  * another: so what depends on q - kv alone is worked out once for all of them, and kept no longer. */
 INL void mask_scores_of(const struct scene *s, const i32 rows[2 * MAX_BLOCKS], float x[MAX_BLOCKS][MAX_INNER / 8][4],
                         i32 blocks, i32 columns, i32 query, i32 key, float masked) {
-  const u64 bits = mask_in_loop ? mask_bits(s, blocks, columns, query, key) : 0;
+  const u64 bits = mask_in_loop ? mask_bits(s, blocks, columns, query, key, 0) : 0;
   const i32 d0 = opaque(query + s->offset - key); /* or each difference would be taken from a row and a column */
   i32 keys[2][MAX_INNER / 8] = {{0}};             /* tokens */
   if (!mask_in_loop && mask_tokens & 2)
