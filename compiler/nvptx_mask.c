@@ -139,7 +139,7 @@ static void keep_values(LLVMValueRef mask) {
   LLVMDisposeBuilder(builder);
 }
 
-/* ---- tokens, lengths, differences ----------------------------------------------------------------------------------------- */
+/* ---- tokens, lengths, differences -------------------------------------------------------------------------------- */
 
 /* A call of fly_token_... with the mask's own b, h and q (or kv), or of fly_len_... with its b (last: B). */
 static bool asks_for(LLVMValueRef call, LLVMValueRef mask, unsigned last) {
@@ -148,7 +148,7 @@ static bool asks_for(LLVMValueRef call, LLVMValueRef mask, unsigned last) {
          LLVMGetOperand(call, 2) == argument(mask, last);
 }
 
-/* Calls for the token of the mask's own query or key, or the lengths of its own sequence, become loads of a variable. */
+/* Calls for the token of the mask's own query or key, or lengths of its own sequence, become loads of a variable. */
 static bool take_calls(LLVMValueRef mask, const char *name, int variable, unsigned last) {
   LLVMModuleRef module = LLVMGetGlobalParent(mask);
   LLVMValueRef function = LLVMGetNamedFunction(module, name);

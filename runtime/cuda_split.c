@@ -17,8 +17,8 @@ enum {
   WAVES = 2        /* blocks of a multiprocessor */
 };
 
-/* Query heads whose rows lie together, each of which the mask is asked about as of its own head. With a map that heads
- * have of their own they would not see the same tiles: a mask that takes no look at h, not even for a token, has none. */
+/* Query heads whose rows lie together; the mask is asked about each row as of its own head. With a map that heads have
+ * of their own they would not see the same tiles: a mask that takes no look at h, not even for a token, has none. */
 static int64_t heads_together(const flyi_call *call) {
   const fly_attention *c = &call->c;
   bool own_map = c->map ? c->map->info.heads > 1 : c->bound->mask->image.reads & FLYI_READS_H;

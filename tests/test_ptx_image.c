@@ -145,7 +145,7 @@ static char *forward_text(fly_mask *mask, fly_score *score, const char *target, 
   return text;
 }
 
-/* Loads of uint8, which nothing else in a kernel is, of the two entries; those of a row worked out again are one each. */
+/* Loads of uint8, which nothing else in a kernel is, of the two entries; a row worked out again has one in each. */
 static int byte_loads(const char *body) {
   char source[300];
   fly_error error = {0};

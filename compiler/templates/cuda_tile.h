@@ -266,8 +266,8 @@ INL void copy_tile(struct share s, u32 to, struct source from, i32 dealt, i32 fi
 CONSTANT mask_in_loop;
 /* 1: the mask reads its query's token, 2: its key's. */
 CONSTANT mask_tokens;
-/* What is worked out once for a call, a row, a column or a diagonal (q - kv): the mask takes it from these, which become
- * locals of each kernel. */
+/* What is worked out once for a call, a row, a column or a diagonal (q - kv): the mask takes it from these, which
+ * become locals of each kernel. */
 extern i32 flyi_row_token, flyi_column_token, flyi_difference, flyi_queries, flyi_keys;
 
 _Bool mask(i32 b, i32 h, i32 q, i32 kv); /* of the module that is joined with this one */
