@@ -121,9 +121,9 @@ def count(code, way):
     for a, b in way:
         for i in code[a:b]:
             c[i.name] += 1
-            if i.name in ("LDS", "STS"):
+            if i.name in ("LDS", "STS", "LDGSTS"):
                 c["waves"] += i.width
-            c["waves"] += 4 * (i.name in ("LDSM", "LDGSTS")) + (i.name == "SHFL")
+            c["waves"] += 4 * (i.name == "LDSM") + (i.name == "SHFL")
             c["all"] += 1
     return c
 

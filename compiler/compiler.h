@@ -151,21 +151,28 @@ typedef struct flyi_cuda_plan {
   flyi_cuda_entry entries[8];
   int entry_count;
 } flyi_cuda_plan;
-/* slots: of the mask and the modifier (launch.h); modified: there is a modifier. FLY_ERROR_UNSUPPORTED: no such
- * kernels; says which there are. */
-fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direction, const char *target, int slots,
-                               bool modified, flyi_cuda_plan *plan, fly_error *error);
+/* What a plan asks of its sources. A modifier's tables, captured buffers of two dimensions and more, are read for each
+ * pair of every tile, at addresses of 64 bits each: tiles have fewer scores a thread then. */
+typedef struct flyi_cuda_sources {
+  int slots;      /* of the mask and the modifier (launch.h) */
+  bool modified;  /* there is a modifier */
+  bool tables;    /* it has such tables */
+} flyi_cuda_sources;
+/* FLY_ERROR_UNSUPPORTED: no such kernels; says which there are. */
+fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direction, const char *target,
+                               flyi_cuda_sources sources, flyi_cuda_plan *plan, fly_error *error);
 /* The same for the backward direction, of a device with so many bytes of shared memory for a block
  * (nvptx_plan_backward.c). */
-void flyi_cuda_plan_backward(const fly_kernel_desc *desc, int shared_bytes, int argument_bytes, bool modified,
-                             flyi_cuda_plan *plan);
+void flyi_cuda_plan_backward(const fly_kernel_desc *desc, int shared_bytes, int argument_bytes,
+                             flyi_cuda_sources sources, flyi_cuda_plan *plan);
 /* And for the direction of few queries (nvptx_plan_split.c). */
 void flyi_cuda_plan_split(const fly_kernel_desc *desc, int argument_bytes, flyi_cuda_plan *plan);
 /* The PTX version that a target needs, times 10; 0: unknown. */
 int flyi_cuda_ptx_version(const char *target);
 /* What a mask or modifier decides about its templates: constants of theirs. */
 typedef struct flyi_cuda_traits {
-  int in_loop, tokens;
+  int in_loop; /* 0: inlined for each pair that a thread holds; otherwise so many pairs a round of a loop */
+  int tokens;
 } flyi_cuda_traits;
 /* Before it is joined with templates; set_variables: those of the plan. */
 flyi_cuda_traits flyi_cuda_prepare(LLVMValueRef mask, bool set_variables);

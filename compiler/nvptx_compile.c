@@ -21,10 +21,16 @@ static int slots_of(const flyi_image *image) {
   return image ? image->parameter_count + image->buffer_count * FLYI_BUFFER_SLOTS : 0;
 }
 
+static bool has_tables(const flyi_image *image) {
+  for (int i = 0; image && i < image->buffer_count; i++)
+    if (image->buffers[i].rank > 1) return true;
+  return false;
+}
+
 static fly_status make_plan(const sources *s, const fly_kernel_desc *desc, flyi_direction direction, const char *target,
                             flyi_cuda_plan *plan, fly_error *error) {
-  int slots = slots_of(s->mask) + slots_of(s->score);
-  return flyi_cuda_plan_make(desc, direction, target, slots, s->score != NULL, plan, error);
+  const flyi_cuda_sources sources = {slots_of(s->mask) + slots_of(s->score), s->score != NULL, has_tables(s->score)};
+  return flyi_cuda_plan_make(desc, direction, target, sources, plan, error);
 }
 
 /* ---- the cache --------------------------------------------------------------------------------------------------- */

@@ -42,8 +42,9 @@ static void mark_loads(LLVMValueRef mask) {
 }
 
 /* What templates tell a mask beside its arguments: variables that become locals of each kernel. */
-enum { ROW_TOKEN, COLUMN_TOKEN, DIFFERENCE, VARIABLES };
-static const char *const variables[VARIABLES] = {"flyi_row_token", "flyi_column_token", "flyi_difference"};
+enum { ROW_TOKEN, COLUMN_TOKEN, DIFFERENCE, QUERIES, KEYS, VARIABLES };
+static const char *const variables[VARIABLES] = {"flyi_row_token", "flyi_column_token", "flyi_difference",
+                                                 "flyi_queries", "flyi_keys"};
 
 static LLVMValueRef load_variable(LLVMBuilderRef builder, LLVMValueRef mask, int which) {
   LLVMModuleRef module = LLVMGetGlobalParent(mask);
@@ -62,10 +63,10 @@ static unsigned depends(LLVMValueRef mask, LLVMValueRef value, const LLVMValueRe
   if (value == argument(mask, Q)) return ROW;
   if (value == argument(mask, KV)) return COLUMN;
   if (value == LLVMGetParam(mask, 0) && value != argument(mask, B)) return ROW | COLUMN; /* a score */
+  static const unsigned of_variable[VARIABLES] = {ROW, COLUMN, ROW | COLUMN, 0, 0};
   if (LLVMIsAGlobalVariable(value))
     for (int i = 0; i < VARIABLES; i++)
-      if (strcmp(LLVMGetValueName2(value, &(size_t){0}), variables[i]) == 0)
-        return i == ROW_TOKEN ? ROW : i == COLUMN_TOKEN ? COLUMN : ROW | COLUMN;
+      if (strcmp(LLVMGetValueName2(value, &(size_t){0}), variables[i]) == 0) return of_variable[i];
   for (int i = 0; i < count; i++)
     if (known[i] == value) return what[i];
   return 0;
@@ -97,6 +98,23 @@ static void hide(LLVMBuilderRef builder, LLVMValueRef value) {
   LLVMSetOperand(hidden, 0, value);
 }
 
+/* Whether captured data are read for each pair, as a table is by query and key. */
+static bool reads_pairs(LLVMValueRef mask) {
+  enum { MOST = 128 };
+  LLVMValueRef known[MOST];
+  unsigned what[MOST];
+  int count = 0;
+  for (LLVMValueRef i = LLVMGetFirstInstruction(LLVMGetEntryBasicBlock(mask)); i && count < MOST;
+       i = LLVMGetNextInstruction(i), count++) {
+    known[count] = i, what[count] = 0;
+    for (int n = 0; n < LLVMGetNumOperands(i); n++)
+      what[count] |= depends(mask, LLVMGetOperand(i, (unsigned)n), known, what, count);
+    if (LLVMIsALoadInst(i) && !LLVMIsAGlobalVariable(LLVMGetOperand(i, 0)) && what[count] == (ROW | COLUMN))
+      return true;
+  }
+  return false;
+}
+
 /* What is chosen by the call, the row or the column alone is chosen once for all scores it serves. Otherwise a
  * comparison with it would become several, one for each choice, at every score. */
 static void keep_values(LLVMValueRef mask) {
@@ -121,16 +139,17 @@ static void keep_values(LLVMValueRef mask) {
   LLVMDisposeBuilder(builder);
 }
 
-/* ---- tokens, differences ----------------------------------------------------------------------------------------- */
+/* ---- tokens, lengths, differences -------------------------------------------------------------------------------- */
 
-/* A call of fly_token_... with the mask's own b, h and q (or kv). */
+/* A call of fly_token_... with the mask's own b, h and q (or kv), or of fly_len_... with its b (last: B). */
 static bool asks_for(LLVMValueRef call, LLVMValueRef mask, unsigned last) {
+  if (last == B) return LLVMGetOperand(call, 0) == argument(mask, B);
   return LLVMGetOperand(call, 0) == argument(mask, B) && LLVMGetOperand(call, 1) == argument(mask, H) &&
          LLVMGetOperand(call, 2) == argument(mask, last);
 }
 
-/* Calls for the token of the mask's own query or key become loads of a variable. */
-static bool take_token(LLVMValueRef mask, const char *name, int variable, unsigned last) {
+/* Calls for the token of the mask's own query or key, or lengths of its own sequence, become loads of a variable. */
+static bool take_calls(LLVMValueRef mask, const char *name, int variable, unsigned last) {
   LLVMModuleRef module = LLVMGetGlobalParent(mask);
   LLVMValueRef function = LLVMGetNamedFunction(module, name);
   LLVMBuilderRef builder = LLVMCreateBuilderInContext(LLVMGetModuleContext(module));
@@ -179,11 +198,15 @@ static void take_difference(LLVMValueRef mask) {
 }
 
 flyi_cuda_traits flyi_cuda_prepare(LLVMValueRef mask, bool set_variables) {
-  flyi_cuda_traits t = {.in_loop = !is_small(mask)};
+  enum { ROUND = 8 }; /* pairs whose loads are under way together */
+  const bool score = LLVMCountParams(mask) > 4;
+  flyi_cuda_traits t = {.in_loop = !is_small(mask) ? 1 : !score && reads_pairs(mask) ? ROUND : 0};
   mark_loads(mask);
   if (set_variables) {
-    t.tokens = (take_token(mask, "fly_token_q", ROW_TOKEN, Q) ? 1 : 0) |
-               (take_token(mask, "fly_token_kv", COLUMN_TOKEN, KV) ? 2 : 0);
+    t.tokens = (take_calls(mask, "fly_token_q", ROW_TOKEN, Q) ? 1 : 0) |
+               (take_calls(mask, "fly_token_kv", COLUMN_TOKEN, KV) ? 2 : 0);
+    take_calls(mask, "fly_len_q", QUERIES, B);
+    take_calls(mask, "fly_len_kv", KEYS, B);
     if (!t.in_loop) take_difference(mask);
   }
   if (!t.in_loop) keep_values(mask);

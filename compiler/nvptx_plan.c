@@ -53,21 +53,26 @@ typedef struct forward_shape {
   int blocks, warps, keys, stages, keep_q;
 } forward_shape;
 
-/* 32 queries a warp halve what is read of K and V; from 129 columns on, registers take 16. */
-static forward_shape shape_of(int depth, int width, const device *d) {
+/* 32 queries a warp halve what is read of K and V; from 129 columns on, registers take 16. A modifier's tables take
+ * registers in all tiles: half the scores then. */
+static forward_shape shape_of(int depth, int width, const device *d, bool tables) {
   int most = larger(depth, width);
+  if (most <= 64 && tables) return (forward_shape){2, 4, 32, 2, 0};
+  if (most <= 128 && tables) return (forward_shape){1, 8, 32, 2, 0};
   if (most <= 64) return (forward_shape){2, 4, 64, 2, 0};
   if (most <= 128 && d->shared_bytes < 128 << 10) return (forward_shape){1, 8, 32, 2, 0}; /* half the tensor units */
   if (most <= 128) return (forward_shape){2, 4, 32, 2, 0};
   return (forward_shape){1, 8, 32, most <= 192 ? 2 : 1, 0};
 }
 
-static void plan_forward(const fly_kernel_desc *desc, const device *d, int argument_bytes, flyi_cuda_plan *plan) {
+static void plan_forward(const fly_kernel_desc *desc, const device *d, int argument_bytes, bool tables,
+                         flyi_cuda_plan *plan) {
   int depth = multiple(desc->head_dim, 16), width = multiple(desc->value_dim, 16);
-  forward_shape s = shape_of(depth, width, d);
+  forward_shape s = shape_of(depth, width, d, tables);
   int queries = 16 * s.blocks * s.warps;
   flyi_cuda_part *part = &plan->parts[plan->part_count++];
   plan->set_tokens = true;
+  plan->all_registers = tables; /* it spills some otherwise, for a third block */
   part->bitcode = (flyi_section){flyi_fwd_cuda_bitcode, (size_t)(flyi_fwd_cuda_bitcode_end - flyi_fwd_cuda_bitcode)};
   set(part, "fwd_dim", desc->head_dim), set(part, "fwd_value_dim", desc->value_dim);
   set(part, "fwd_depth", depth), set(part, "fwd_width", width);
@@ -115,10 +120,10 @@ static void plan_forward_f32(const fly_kernel_desc *desc, int argument_bytes, fl
 
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
-fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direction, const char *target, int slots,
-                               bool modified, flyi_cuda_plan *plan, fly_error *error) {
+fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direction, const char *target,
+                               flyi_cuda_sources sources, flyi_cuda_plan *plan, fly_error *error) {
   const device *d = device_of(target);
-  int64_t bytes = flyi_cuda_argument_size(slots);
+  int64_t bytes = flyi_cuda_argument_size(sources.slots);
   *plan = (flyi_cuda_plan){0};
   if (!d)
     return flyi_fail(error, FLY_ERROR_UNSUPPORTED,
@@ -128,18 +133,18 @@ fly_status flyi_cuda_plan_make(const fly_kernel_desc *desc, flyi_direction direc
     return flyi_fail(error, FLY_ERROR_UNSUPPORTED,
                      "the parameters and buffers of the mask%s take %d slots, and a CUDA kernel's argument has room "
                      "for %d (a parameter takes 1, a buffer %d): declare fewer",
-                     modified ? " and the score modifier" : "", slots,
+                     sources.modified ? " and the score modifier" : "", sources.slots,
                      (int)((FLYI_CUDA_MAX_ARGUMENT - flyi_cuda_argument_size(0)) / 8), FLYI_BUFFER_SLOTS);
-  if (direction == FLYI_DIRECTION_SPLIT && modified)
+  if (direction == FLYI_DIRECTION_SPLIT && sources.modified)
     return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "the kernels that split keys know no score modifier");
   if (direction == FLYI_DIRECTION_SPLIT)
     flyi_cuda_plan_split(desc, (int)bytes, plan);
   else if (direction == FLYI_DIRECTION_FORWARD && desc->type == FLY_F32)
     plan_forward_f32(desc, (int)bytes, plan);
   else if (direction == FLYI_DIRECTION_FORWARD)
-    plan_forward(desc, d, (int)bytes, plan);
+    plan_forward(desc, d, (int)bytes, sources.tables, plan);
   else
-    flyi_cuda_plan_backward(desc, d->shared_bytes, (int)bytes, modified, plan);
+    flyi_cuda_plan_backward(desc, d->shared_bytes, (int)bytes, sources, plan);
   plan->differentiate = direction == FLYI_DIRECTION_BACKWARD;
   return FLY_OK;
 }

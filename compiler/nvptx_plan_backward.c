@@ -41,8 +41,7 @@ static void add_entries(const fly_kernel_desc *desc, const char *aligned, const 
                         flyi_cuda_plan *plan) {
   entry.name = aligned, entry.needs = FLYI_CUDA_ALIGNED;
   int chunk = desc->type == FLY_F32 ? 4 : 8; /* of 16 bytes */
-  if (desc->head_dim % chunk == 0 && desc->value_dim % chunk == 0)
-    plan->entries[plan->entry_count++] = entry;
+  if (desc->head_dim % chunk == 0 && desc->value_dim % chunk == 0) plan->entries[plan->entry_count++] = entry;
   entry.name = any, entry.needs = 0;
   plan->entries[plan->entry_count++] = entry;
 }
@@ -79,11 +78,11 @@ static flyi_cuda_entry plan_f32(const fly_kernel_desc *desc, flyi_section bitcod
   set(part, "bwd_dim", desc->head_dim), set(part, "bwd_value_dim", desc->value_dim), set(part, "bwd_type", FLY_F32);
   set(part, "f32_depth", depth), set(part, "f32_width", width);
   set(part, "f32_rows", rows), set(part, "f32_columns", columns), set(part, "f32_stages", stages);
-  return (flyi_cuda_entry){.outer = outer,
-                           .inner = inner,
-                           .threads = 128,
-                           .shared_bytes = 4 * ((outer + stages * inner) * (depth + 4 + width + 4) +
-                                                (keys ? 2 : 1) * outer * (inner + 4))};
+  return (flyi_cuda_entry){
+      .outer = outer,
+      .inner = inner,
+      .threads = 128,
+      .shared_bytes = 4 * ((outer + stages * inner) * (depth + 4 + width + 4) + (keys ? 2 : 1) * outer * (inner + 4))};
 }
 
 static void plan_rows(const fly_kernel_desc *desc, int argument_bytes, flyi_cuda_plan *plan) {
@@ -108,8 +107,8 @@ static void plan_rows(const fly_kernel_desc *desc, int argument_bytes, flyi_cuda
 
 #define BITCODE(name) ((flyi_section){name, (size_t)(name##_end - name)})
 
-void flyi_cuda_plan_backward(const fly_kernel_desc *desc, int shared_bytes, int argument_bytes, bool modified,
-                             flyi_cuda_plan *plan) {
+void flyi_cuda_plan_backward(const fly_kernel_desc *desc, int shared_bytes, int argument_bytes,
+                             flyi_cuda_sources sources, flyi_cuda_plan *plan) {
   int most = multiple(larger(desc->head_dim, desc->value_dim), 16);
   flyi_cuda_entry keys, queries;
   plan_rows(desc, argument_bytes, plan);
@@ -119,10 +118,10 @@ void flyi_cuda_plan_backward(const fly_kernel_desc *desc, int shared_bytes, int 
     queries = plan_f32(desc, BITCODE(flyi_bwd_queries_f32_cuda_bitcode), false, plan);
     plan->all_registers = true; /* it spills some otherwise, for more blocks than shared memory lets in */
   } else {
-    shape s = keys_shape(most, shared_bytes, modified);
-    int stats = s.stages * s.inner * 8; /* -LSE and delta */
+    shape s = keys_shape(most, shared_bytes, sources.modified);
+    int stats = s.stages * s.inner * 12 + 16 * s.blocks * s.warps * 4; /* -LSE, delta; tokens of both sides */
     keys = plan_products(desc, BITCODE(flyi_bwd_keys_cuda_bitcode), s, stats, plan);
-    s = queries_shape(most, shared_bytes, modified);
+    s = queries_shape(most, shared_bytes, sources.modified);
     queries = plan_products(desc, BITCODE(flyi_bwd_queries_cuda_bitcode), s, 0, plan);
   }
   keys.role = FLYI_CUDA_BACKWARD_KEYS, keys.argument_bytes = argument_bytes;

@@ -40,6 +40,15 @@ static bool is_injective(const fly_tensor *t) {
   return true;
 }
 
+/* Whether rows, planes and bytes can be counted, whatever the strides are, and where a dimension is 0: dimensions'
+ * products are taken in any order, of some of them. */
+static bool is_countable(const fly_tensor *t) {
+  int64_t count = 1;
+  for (int i = 0; i < 4; i++)
+    if (__builtin_mul_overflow(count, t->shape[i] > 1 ? t->shape[i] : 1, &count)) return false;
+  return count <= PTRDIFF_MAX / 8;
+}
+
 fly_status flyi_tensor_check(const char *name, const fly_tensor *t, fly_type type, int64_t dim, bool written,
                              fly_error *error) {
   if (t->type != type)
@@ -49,6 +58,11 @@ fly_status flyi_tensor_check(const char *name, const fly_tensor *t, fly_type typ
     if (t->shape[i] < 0) return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s.shape[%d] is %" PRId64, name, i, t->shape[i]);
   if (t->shape[3] != dim)
     return flyi_fail(error, FLY_ERROR_ARGUMENT, "%s.shape[3] is %" PRId64 ", wanted %" PRId64, name, t->shape[3], dim);
+  if (!is_countable(t))
+    return flyi_fail(error, FLY_ERROR_ARGUMENT,
+                     "%s.shape is %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64
+                     ": more elements than the address space has room for",
+                     name, t->shape[0], t->shape[1], t->shape[2], t->shape[3]);
   if (is_empty(t)) return FLY_OK;
   for (int i = 0; i < 3; i++)
     if (t->stride[i] < 0)

@@ -17,7 +17,8 @@ enum {
   WAVES = 2        /* blocks of a multiprocessor */
 };
 
-/* Query heads whose rows lie together. With a map that heads have of their own they would not see the same tiles. */
+/* Query heads whose rows lie together; the mask is asked about each row as of its own head. With a map that heads have
+ * of their own they would not see the same tiles: a mask that takes no look at h, not even for a token, has none. */
 static int64_t heads_together(const flyi_call *call) {
   const fly_attention *c = &call->c;
   bool own_map = c->map ? c->map->info.heads > 1 : c->bound->mask->image.reads & FLYI_READS_H;
@@ -31,7 +32,11 @@ bool flyi_cuda_split_suits(const flyi_call *call) {
   if (c->kernel->score || c->sink.data) return false; /* what the kernel does not know */
   int64_t rows = heads_together(call) * call->domain.max_q, pairs = c->geometry.batch * c->geometry.heads;
   if (call->domain.max_kv < FEWEST_KEYS || call->domain.max_q > FLYI_BLOCK || rows > MOST_ROWS) return false;
-  return rows <= TILE_ROWS || pairs * blocks_of(call->domain.max_q, USUAL_QUERIES) < c->cuda->info.multiprocessors;
+  if (rows > TILE_ROWS && pairs * blocks_of(call->domain.max_q, USUAL_QUERIES) >= c->cuda->info.multiprocessors)
+    return false;
+  const flyi_cuda_code *code; /* an image may hold none, and no IR to make it of: then the call goes the usual way */
+  return flyi_kernel_cuda((fly_kernel *)c->kernel, FLYI_DIRECTION_SPLIT, c->cuda->info.target, &code, NULL) !=
+         FLY_ERROR_UNSUPPORTED;
 }
 
 static int64_t parts_of(const flyi_call *call, int64_t tiles) {

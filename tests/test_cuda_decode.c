@@ -5,6 +5,7 @@
 #include "call_case.h"
 #include "cuda_call.h"
 #include "cuda_kernel.h"
+#include "runtime/runtime.h"
 #include "simcuda/simcuda.h"
 
 static const char window[] = "FLY_PARAM(int, left, 1000); FLY_PARAM(int, right, 0);"
@@ -172,6 +173,32 @@ START_TEST(heads_may_see_other_keys) {
 }
 END_TEST
 
+/* Rows of several heads lie in one tile, and each is asked about as of its own head: its tokens are its own. */
+static const char by_token[] = "FLY_PARAM(int, left, 0); FLY_PARAM(int, right, 0);"
+                               "bool mask(int b, int h, int q, int kv) {"
+                               "  return fly_token_kv(b, h, kv) + left <= fly_token_q(b, h, q) + right; }";
+
+static int32_t token(const fly_row_map *map, int b, int h, int64_t row) {
+  return map->rows ? map->rows[b * map->stride_batch + h * map->stride_head + row] : (int32_t)row;
+}
+
+static bool see_by_token(void *context, int b, int h, int q, int kv) {
+  const fly_geometry *g = &((const decode_case *)context)->t.call.geometry;
+  return token(&g->kv_rows, b, h, kv) <= token(&g->q_rows, b, h, q - g->q_offset) + g->q_offset;
+}
+
+START_TEST(tokens_are_of_the_rows_own_head) {
+  for (int rows = 0; rows <= 2; rows++) { /* queries' maps: none, one for all, one for each head */
+    call_spec spec = {.type = types[_i % TYPES], .dim = 64, .batch = 2, .heads = 6, .kv_heads = 2, .len_q = 5};
+    spec.len_kv = 700, spec.q_offset = 300, spec.q_rows = rows, spec.kv_rows = 1;
+    decode_case d;
+    open_case(&d, &spec, "by_token", by_token, 0, 0, 0, see_by_token, &d);
+    check_case(&d, 2, see_by_token, &d, "by token");
+    close_case(&d);
+  }
+}
+END_TEST
+
 /* Hundreds of runs of one tile: parts begin in the middle of any of them. */
 static const char stripes[] = "FLY_PARAM(int, left, 2); FLY_PARAM(int, right, 0);"
                               "bool mask(int b, int h, int q, int kv) {"
@@ -248,6 +275,44 @@ START_TEST(calls_of_many_queries_or_few_keys_go_the_usual_way) {
 }
 END_TEST
 
+/* The same kernel from an image whose code for parts, and IR, are gone. */
+static fly_kernel *without_parts(const fly_kernel *kernel) {
+  fly_error error;
+  fly_kernel *loaded;
+  const void *bytes;
+  size_t size;
+  flyi_image image;
+  flyi_bytes written = {0};
+  ck_fly_ok(fly_kernel_image(kernel, &bytes, &size, &error), error);
+  ck_fly_ok(flyi_image_read(bytes, size, &image, &error), error);
+  image.entry_counts[FLYI_DIRECTION_SPLIT] = 0;
+  image.ptx[FLYI_DIRECTION_SPLIT] = image.ir = (flyi_section){0};
+  ck_fly_ok(flyi_image_write(&image, &written, &error), error);
+  ck_fly_ok(fly_kernel_load(written.data, written.size, &loaded, &error), error);
+  flyi_bytes_free(&written);
+  flyi_image_free(&image);
+  return loaded;
+}
+
+START_TEST(an_image_without_code_for_parts_is_run_the_usual_way) {
+  int sides[2] = {300, 0};
+  call_spec spec = {.type = types[_i % TYPES], .dim = 64, .len_q = 1, .len_kv = 700, .q_offset = 699};
+  fly_arg args[] = {FLY_INT("left", sides[0]), FLY_INT("right", sides[1])};
+  fly_error error;
+  decode_case d;
+  if (!cuda) return;
+  open_case(&d, &spec, "window", window, sides[0], sides[1], 0, see_window, sides);
+  fly_kernel *loaded = without_parts(d.kernel);
+  fly_kernel_release(&d.kernel);
+  fly_bound_release(&d.bound);
+  d.kernel = loaded;
+  ck_fly_ok(fly_mask_bind(fly_kernel_mask(loaded), args, 2, &d.bound, &error), error);
+  d.t.call.kernel = loaded, d.t.call.bound = d.bound;
+  check_case(&d, 1, see_window, sides, "without parts");
+  close_case(&d);
+}
+END_TEST
+
 static Suite *make_suite(void) {
   static const char *const names[TYPES][2] = {{"decode.fwd.bf16", "decode_dims.fwd.bf16"},
                                               {"decode.fwd.f16", "decode_dims.fwd.f16"},
@@ -260,10 +325,12 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(shapes, any_head_and_value_dimension, i, i + 1);
     tcase_add_loop_test(test, any_layout_rows_and_lengths, i, i + 1);
     tcase_add_loop_test(test, heads_may_see_other_keys, i, i + 1);
+    tcase_add_loop_test(test, tokens_are_of_the_rows_own_head, i, i + 1);
     tcase_add_loop_test(test, parts_share_irregular_tiles, i, i + 1);
     tcase_add_loop_test(test, infinities_and_nans_that_are_not_seen_do_not_show, i, i + 1);
     tcase_add_loop_test(test, results_are_the_same_bits_whatever_order_copies_land_in, i, i + 1);
     tcase_add_loop_test(test, calls_of_many_queries_or_few_keys_go_the_usual_way, i, i + 1);
+    tcase_add_loop_test(test, an_image_without_code_for_parts_is_run_the_usual_way, i, i + 1);
     suite_add_tcase(suite, test);
     suite_add_tcase(suite, shapes);
   }

@@ -293,6 +293,10 @@ START_TEST(misuse_is_refused) {
   REFUSED(GIVEN, true, "d_q and d_k share memory", c.d_k.data = c.d_q.data);
   REFUSED(GIVEN, true, "d_logits.type", p[0].gate.d_logits.type = FLY_F16);
   REFUSED(PROJECTED, true, "d_x.shape[2] is 19", c.d_x.shape[2] = 19);
+  REFUSED(GIVEN, true, "d_out.shape is 2147483648 x 2147483648 x 20 x 8: more elements than",
+          c.d_out.shape[0] = c.d_out.shape[1] = INT64_C(1) << 31;
+          c.d_out.stride[0] = c.d_out.stride[1] = 0);
+  REFUSED(GIVEN, false, "x 2 x 0 x 8: more elements than", c.out.shape[0] = INT64_C(1) << 62; c.out.shape[2] = 0);
 #undef REFUSED
   ck_assert_int_eq(fly_gated_forward(NULL, &error), FLY_ERROR_ARGUMENT);
 }

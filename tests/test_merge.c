@@ -212,6 +212,10 @@ START_TEST(misuse_is_refused) {
   REFUSED(t.call.lse.data = t.call.out.data, false, "out and lse share memory");
   REFUSED(t.partials[1].d_out = t.partials[1].out, true, "partials[1]");
   REFUSED(t.partials[1].d_out.data = t.call.d_out.data, true, "share memory");
+  REFUSED(t.call.d_out.shape[0] = t.call.d_out.shape[1] = INT64_C(1) << 31;
+          t.call.d_out.stride[0] = t.call.d_out.stride[1] = 0, true,
+          "d_out.shape is 2147483648 x 2147483648 x 6 x 8: more elements than");
+  REFUSED(t.call.out.shape[0] = INT64_C(1) << 62; t.call.out.shape[2] = 0, false, "x 2 x 0 x 8: more elements than");
 #undef REFUSED
   ck_assert_int_eq(fly_merge(NULL, &error), FLY_ERROR_ARGUMENT);
 }

@@ -131,6 +131,82 @@ START_TEST(entries_that_cannot_be_are_refused) {
 }
 END_TEST
 
+/* ---- what reads tables ------------------------------------------------------------------------------------------- */
+
+static char *forward_text(fly_mask *mask, fly_score *score, const char *target, int dim) {
+  fly_error error = {0};
+  fly_kernel *kernel;
+  char *text;
+  fly_kernel_desc desc = {FLY_INIT(fly_kernel_desc), .type = FLY_BF16, .head_dim = dim, .target = target,
+                          .score = score};
+  ck_fly_ok(fly_kernel_create(mask, &desc, &kernel, &error), error);
+  ck_fly_ok(fly_kernel_emit(kernel, FLY_PASS_FORWARD, FLY_EMIT_ASM, &text, &error), error);
+  fly_kernel_release(&kernel);
+  return text;
+}
+
+/* Loads of uint8, which nothing else in a kernel is, of the two entries; a row worked out again has one in each. */
+static int byte_loads(const char *body) {
+  char source[300];
+  fly_error error = {0};
+  fly_mask *mask;
+  int count = 0;
+  snprintf(source, sizeof source,
+           "#include <flymask/mask.h>\nFLY_BUFFER(uint8_t, t, 2);\nFLY_BUFFER(uint8_t, u, 1);\n"
+           "bool mask(int b, int h, int q, int kv) { return %s; }",
+           body);
+  ck_fly_ok(fly_mask_compile(source, "mask.c", NULL, &mask, &error), error);
+  char *text = forward_text(mask, NULL, "sm_80", 64);
+  for (const char *at = text; (at = strstr(at, "ld.global.")); at++)
+    count += strncmp(at, "ld.global.nc.u8", 15) == 0 || strncmp(at, "ld.global.u8", 12) == 0;
+  free(text);
+  fly_mask_release(&mask);
+  return count;
+}
+
+/* A thread has 64 scores: 4 queries and 16 keys. */
+START_TEST(masks_read_tables_eight_pairs_a_round_and_lists_once) {
+  ck_assert_int_eq(byte_loads("fly_at2(t, q, kv) != 0"), 2 * (8 + 1));
+  ck_assert_int_eq(byte_loads("u[q] == 1"), 2 * (4 + 1));
+  ck_assert_int_eq(byte_loads("u[kv] == 1"), 2 * (16 + 1));
+}
+END_TEST
+
+START_TEST(modifiers_that_read_tables_have_tiles_of_half_the_scores) {
+  static const struct {
+    const char *body;
+    int dim;
+    const char *shape;
+  } cases[] = {
+      {"s + u[h]", 64, "fly_forward: 128 threads, 49152 bytes of shared memory, tiles 128 x 64"},
+      {"s + t[q * 7 + kv]", 64, "fly_forward: 128 threads, 49152 bytes of shared memory, tiles 128 x 64"},
+      {"s + fly_at2(v, q, kv)", 64, "fly_forward: 128 threads, 32768 bytes of shared memory, tiles 128 x 32"},
+      {"s + u[h]", 128, "fly_forward: 128 threads, 65536 bytes of shared memory, tiles 128 x 32"},
+      {"s + fly_at2(v, q, kv)", 128, "fly_forward: 256 threads, 65536 bytes of shared memory, tiles 128 x 32"}};
+  fly_error error = {0};
+  fly_mask *mask = compile(NULL);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char source[300];
+    fly_score *score;
+    bool table = strstr(cases[i].body, "fly_at2") != NULL;
+    snprintf(source, sizeof source,
+             "#include <flymask/score.h>\nFLY_BUFFER(float, %s, %d);\n"
+             "float score(float s, int b, int h, int q, int kv) { return %s; }",
+             table                     ? "v"
+             : cases[i].body[4] == 'u' ? "u"
+                                       : "t",
+             table ? 2 : 1, cases[i].body);
+    ck_fly_ok(fly_score_compile(source, "score.c", NULL, &score, &error), error);
+    char *text = forward_text(mask, score, "sm_90", cases[i].dim);
+    ck_assert_msg(strstr(text, cases[i].shape) != NULL, "%s, D %d: not %s", cases[i].body, cases[i].dim,
+                  cases[i].shape);
+    free(text);
+    fly_score_release(&score);
+  }
+  fly_mask_release(&mask);
+}
+END_TEST
+
 static Suite *suite(void) {
   Suite *s = suite_create("ptx_image");
   TCase *all = tcase_create("images");
@@ -138,6 +214,8 @@ static Suite *suite(void) {
   tcase_add_test(all, the_same_kernel_is_the_same_text);
   tcase_add_test(all, targets_that_nothing_compiles_for_are_named);
   tcase_add_test(all, entries_that_cannot_be_are_refused);
+  tcase_add_test(all, masks_read_tables_eight_pairs_a_round_and_lists_once);
+  tcase_add_test(all, modifiers_that_read_tables_have_tiles_of_half_the_scores);
   suite_add_tcase(s, all);
   return s;
 }

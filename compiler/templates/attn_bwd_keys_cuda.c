@@ -4,24 +4,21 @@
  * Keys are the rows: a block of threads owns some of a key/value head, computes S' = K Q' and dP' = V dO', so that P'
  * and dS' are operands of dV += P' dO and dK += dS' Q as they come out, and walks through the queries that see them,
  * head by head of those that share the keys. */
-#include "bwd_cuda.h"
+#include "bwd_keys_cuda.h"
 
-/* In shared memory: K, V, then for each stage Q, dO; then -LSE and delta, bwd_inner each. */
+/* In shared memory: K, V, then for each stage Q, dO; then -LSE, delta and tokens of queries, bwd_inner each; tokens of
+ * keys. Tokens are there where the mask reads them. */
 #define SHARED_V (u32)(OUTER * PITCH_K)
 #define SHARED_Q (SHARED_V + (u32)(OUTER * PITCH_V))
 #define SHARED_D_OUT (SHARED_Q + (u32)bwd_stages * BYTES_K)
 #define SHARED_STATS (SHARED_D_OUT + (u32)bwd_stages * BYTES_V)
-#define BYTES_STATS (u32)(bwd_inner * 8)
+#define BYTES_STATS (u32)(bwd_inner * 12)
+#define SHARED_TOKENS (SHARED_STATS + (u32)bwd_stages * BYTES_STATS)
+#define QUERY_TOKENS (!mask_in_loop && mask_tokens & 1)
+#define KEY_TOKENS (!mask_in_loop && mask_tokens & 2)
 
 /* Which gradients a walk sums up. */
 enum { D_K = 1, D_V = 2 };
-
-struct place {
-  i32 b, pair, h, kv_head; /* h: the first query head */
-  i32 first;               /* of its keys */
-  struct span queries, keys;
-  i32 map_row, tiles; /* tiles: of queries */
-};
 
 struct gradients {
   sums_t d_k, d_v;
@@ -35,15 +32,24 @@ struct block {
   i32 aligned;
 };
 
+/* The block's place, asked for again where it is needed: it takes no registers in between. */
+INL struct place place_again(call_t call) { return place_of(call, (u32)renewed((i32)block_index()), OUTER, bwd_inner); }
+
 /* ---- copies ------------------------------------------------------------------------------------------------------ */
 
-/* -LSE and delta of a tile: each four to a thread. */
-INL void copy_stats(call_t call, const struct block *x, i64 plane, i32 tile, u32 stage) {
-  const i32 t = thread_index(), each = bwd_inner / 4;
-  if (t >= 2 * each) return;
-  const u64 from = (t < each ? call->neg_lse : call->delta) +
-                   (u64)(plane * call->rows_q + tile * bwd_inner + t % each * 4) * 4;
-  copy16(x->shared + SHARED_STATS + stage * BYTES_STATS + (u32)t * 16, from, 16);
+/* -LSE and delta of a tile, each four to a thread, and its tokens, of which the rows' map holds each by itself. */
+INL void copy_stats(call_t call, const struct place *p, const struct block *x, struct rows rows, i32 h, i32 tile,
+                    u32 stage) {
+  const i32 t = thread_index(), each = bwd_inner / 4, token = t - 2 * each;
+  const u32 to = x->shared + SHARED_STATS + stage * BYTES_STATS;
+  const i64 plane = (i64)renewed(p->b) * args_of(call)->heads + renewed(h); /* not kept from tile to tile */
+  if (t < 2 * each) {
+    const u64 from = (t < each ? call->neg_lse : call->delta) +
+                     (u64)(plane * call->rows_q + tile * bwd_inner + t % each * 4) * 4;
+    copy16(to + (u32)t * 16, from, 16);
+  } else if (QUERY_TOKENS && token < bwd_inner) {
+    copy4(to + (u32)(2 * bwd_inner + token) * 4, (u64)(rows.map + tile * bwd_inner + token), 4);
+  }
 }
 
 INL struct passing passing_of(call_t call, const struct place *p, const struct block *x, i32 h) {
@@ -56,53 +62,54 @@ INL struct passing passing_of(call_t call, const struct place *p, const struct b
                           .length = p->queries.length};
 }
 
-/* The next tile's memory rows. Where they are mapped is worked out again, and not kept from tile to tile. */
-INL void deal_again(call_t call, const struct place *p, struct passing *passing, i32 h, i32 tile) {
-  const i32 b = renewed(p->b);
+/* Where memory rows are mapped is worked out again, and not kept from tile to tile. */
+INL void renew_rows(call_t call, const struct place *p, struct passing *passing, i32 head) {
+  const i32 b = renewed(p->b), h = renewed(head);
   passing->rows_k = query_rows(call, p->queries, b, h), passing->rows_v = output_rows(call, p->queries, b, h);
-  deal(passing, tile);
 }
 
 /* ---- a tile ------------------------------------------------------------------------------------------------------ */
 
-/* As mask_bits of cuda_tile.h, where rows are keys. */
-INL u64 mask_pair_bits(const struct scene *scene, i32 query, i32 key) {
-  const i32 columns = bwd_inner / 8;
-  u64 bits = 0;
-  ROLLED for (i32 n = 0; n < bwd_blocks * columns * 4; n++) {
-    const i32 a = n / (4 * columns), i = n / 4 % columns, j = n % 4;
-    const _Bool keep = visible_pair(scene, query + i * 8 + (j & 1), key + a * 16 + (j >> 1) * 8);
-    bits |= (u64)keep << (4 * (8 * a + i) + j);
-  }
-  return bits;
+/* Tokens of this lane's queries and keys, as mask_pairs takes them. */
+struct tokens {
+  i32 queries[2][MAX_INNER / 8], keys[2 * MAX_BLOCKS];
+};
+INL struct tokens tokens_at(const struct scene *s, u32 stats, u32 key_tokens) {
+  const i32 lane = thread_index() & 31, add = s->offset - s->queries.start;
+  struct tokens t = {{{0}}, {0}};
+  if (QUERY_TOKENS) UNROLL for (i32 i = 0; i < bwd_inner / 8; i++) {
+      float two[2];
+      load_shared2(two, stats + (u32)(2 * bwd_inner + i * 8 + ((lane & 3) << 1)) * 4);
+      UNROLL for (i32 e = 0; e < 2; e++) t.queries[e][i] = __builtin_bit_cast(i32, two[e]) + add;
+    }
+  if (KEY_TOKENS)
+    UNROLL for (i32 y = 0; y < 2 * bwd_blocks; y++)
+        t.keys[y] = (i32)load_shared(key_tokens + (u32)(y * 8 + (lane >> 2)) * 4);
+  return t;
 }
 
 /* What is masked becomes 0; rows are keys. query and key: of this lane's first element. Pairs come in the order of
  * their registers: so few are at hand at a time. */
-INL void mask_pairs(const struct scene *scene, pairs_t p, i32 query, i32 key) {
+INL void mask_pairs(const struct scene *scene, const struct tokens *tokens, pairs_t p, i32 query, i32 key) {
   const i32 columns = bwd_inner / 8, q = query + scene->offset, d0 = opaque(q - key);
-  const u64 bits = mask_in_loop ? mask_pair_bits(scene, query, key) : 0;
-  i32 queries[2][MAX_INNER / 8] = {{0}}, keys[2 * MAX_BLOCKS] = {0}; /* tokens */
-  if (!mask_in_loop && mask_tokens & 1)
-    UNROLL for (i32 e = 0; e < 2; e++)
-        tokens_of(queries[e], columns, scene->query_rows, scene->queries, query + e, 8, scene->offset);
-  if (!mask_in_loop && mask_tokens & 2) tokens_of(keys, 2 * bwd_blocks, scene->key_rows, scene->keys, key, 8, 0);
+  const u64 bits = mask_in_loop ? mask_bits(scene, bwd_blocks, columns, query, key, 1) : 0;
   UNROLL for (i32 i = 0; i < columns; i++) UNROLL for (i32 a = 0; a < bwd_blocks; a++)
       UNROLL for (i32 j = 0; j < 4; j++) {
     const i32 e = j & 1, y = 2 * a + (j >> 1), kv = key + y * 8, d = d0 + i * 8 + e - y * 8;
     const _Bool keep = mask_in_loop ? bits >> (4 * (8 * a + i) + j) & 1
-                                    : visible_on(d, scene->b, scene->h, q + i * 8 + e, kv, queries[e][i], keys[y]);
+                                    : visible_on(scene, d, q + i * 8 + e, kv, tokens->queries[e][i], tokens->keys[y]);
     p[a][i][j] = choose(keep, p[a][i][j], 0);
   }
 }
 
 /* P' = 2^(S' scale - LSE), of what is seen; with a modifier also its slopes. */
-INL void weigh(call_t call, const struct place *p, i32 h, pairs_t s, pairs_t slopes, u32 stats, i32 now) {
+INL void weigh(call_t call, const struct place *p, const struct block *x, i32 h, pairs_t s, pairs_t slopes, u32 stats,
+               i32 now) {
   const i32 lane = thread_index() & 31, warp = thread_index() >> 5;
   const i32 query = tile_of(now) * bwd_inner + ((lane & 3) << 1), key = p->first + warp * 16 * bwd_blocks + (lane >> 2);
   const float scale = units_of(call);
   if (modified) {
-    const struct scene scene = scene_of(call, renewed(p->b), h);
+    const struct scene scene = scene_of(call, renewed(p->b), renewed(h));
     const struct lane_scores lane_scores = lane_scores_of(&scene, bwd_blocks, bwd_inner / 8, query, key, 1);
     modify(&lane_scores, s, slopes, 1, call->scale);
   }
@@ -113,8 +120,9 @@ INL void weigh(call_t call, const struct place *p, i32 h, pairs_t s, pairs_t slo
         s[a][i][j] = exp2_of(multiply_plus(s[a][i][j], scale, start[j & 1]));
   }
   if (kind_of(now) != PARTIAL) return;
-  const struct scene scene = scene_of(call, renewed(p->b), h); /* not kept from tile to tile */
-  mask_pairs(&scene, s, query, key);
+  const struct scene scene = scene_of(call, renewed(p->b), renewed(h)); /* not kept from tile to tile */
+  const struct tokens tokens = tokens_at(&scene, stats, x->shared + SHARED_TOKENS + (u32)(warp * 16 * bwd_blocks) * 4);
+  mask_pairs(&scene, &tokens, s, query, renewed(key)); /* nor what the mask makes of keys */
 }
 
 /* dS' = P' * (dP' - delta) */
@@ -131,18 +139,21 @@ INL void take_tile(call_t call, const struct place *p, const struct block *x, i3
                    i32 now, u32 stage) {
   const u32 q = x->shared + SHARED_Q + stage * BYTES_K, d_out = x->shared + SHARED_D_OUT + stage * BYTES_V;
   const u32 stats = x->shared + SHARED_STATS + stage * BYTES_STATS;
-  const struct patterns at = renewed_patterns(&x->patterns);
+  const i32 t = renewed(thread_index());
+  const u32 mine = (u32)((t >> 5) * 16 * bwd_blocks), own_k = x->shared + mine * (u32)PITCH_K,
+            own_v = x->shared + SHARED_V + mine * (u32)PITCH_V;
+  const struct patterns at = bwd_keep ? renewed_patterns(&x->patterns) : patterns_of(t & 31);
   pairs_t s, slopes, d_p;
   factors_t f;
-  multiply_channels(s, bwd_keep & KEEP_K, x->k, &at.rows_k, &at.columns_k, x->own_k, q, bwd_depth, PITCH_K);
-  weigh(call, p, h, s, slopes, stats, now);
+  multiply_channels(s, bwd_keep & KEEP_K, x->k, &at.rows_k, &at.columns_k, own_k, q, bwd_depth, PITCH_K);
+  weigh(call, p, x, h, s, slopes, stats, now);
   if (which & D_V) {
     pack_pairs(f, s);
     multiply_rows(g->d_v, f, &at.rows_v, d_out, bwd_width, PITCH_V);
   }
   if (which & D_K) {
     if (modified) scale_weights(s, slopes);
-    multiply_channels(d_p, bwd_keep & KEEP_V, x->v, &at.rows_v, &at.columns_v, x->own_v, d_out, bwd_width, PITCH_V);
+    multiply_channels(d_p, bwd_keep & KEEP_V, x->v, &at.rows_v, &at.columns_v, own_v, d_out, bwd_width, PITCH_V);
     differentiate(d_p, s, stats);
     pack_pairs(f, d_p);
     multiply_rows(g->d_k, f, &at.rows_k, q, bwd_depth, PITCH_K);
@@ -154,7 +165,6 @@ INL void take_tile(call_t call, const struct place *p, const struct block *x, i3
 /* The queries of one head. */
 INL void take_head(call_t call, const struct place *p, struct block *x, struct gradients *g, i32 which, i32 h) {
   const flyi_cuda_map *map = &call->by_key;
-  const i64 plane = (i64)p->b * args_of(call)->heads + h;
   struct walk walk = walk_of(map, p->b, h, p->map_row, p->tiles);
   i32 now = next_step(&walk, map, p->tiles), next = next_step(&walk, map, p->tiles);
   if (kind_of(now) == EMPTY) return;
@@ -162,7 +172,7 @@ INL void take_head(call_t call, const struct place *p, struct block *x, struct g
   deal(&passing, tile_of(now));
   barrier(); /* nobody reads the tiles of the head before any more */
   copy_passing(&passing, tile_of(now), 0, x->aligned);
-  copy_stats(call, x, plane, tile_of(now), 0);
+  copy_stats(call, p, x, passing.rows_k, h, tile_of(now), 0);
   copies_commit();
   deal(&passing, tile_of(next));
   u32 stage = 0;
@@ -171,18 +181,20 @@ INL void take_head(call_t call, const struct place *p, struct block *x, struct g
     copies_wait(0);
     barrier();
     if (bwd_stages == 2 && kind_of(next) != EMPTY) {
+      renew_rows(call, p, &passing, h);
       copy_passing(&passing, tile_of(next), 1 - stage, x->aligned);
-      copy_stats(call, x, plane, tile_of(next), 1 - stage);
+      copy_stats(call, p, x, passing.rows_k, h, tile_of(next), 1 - stage);
       copies_commit();
-      deal_again(call, p, &passing, h, tile_of(later));
+      deal(&passing, tile_of(later));
     }
     take_tile(call, p, x, h, g, which, now, stage);
     if (bwd_stages == 1 && kind_of(next) != EMPTY) {
       barrier();
+      renew_rows(call, p, &passing, h);
       copy_passing(&passing, tile_of(next), 0, x->aligned);
-      copy_stats(call, x, plane, tile_of(next), 0);
+      copy_stats(call, p, x, passing.rows_k, h, tile_of(next), 0);
       copies_commit();
-      deal_again(call, p, &passing, h, tile_of(later));
+      deal(&passing, tile_of(later));
     }
     if (bwd_stages == 2) stage = 1 - stage;
     now = next;
@@ -190,10 +202,13 @@ INL void take_head(call_t call, const struct place *p, struct block *x, struct g
   }
 }
 
-INL void take_heads(call_t call, const struct place *p, struct block *x, struct gradients *g, i32 which) {
+INL void take_heads(call_t call, struct block *x, struct gradients *g, i32 which) {
   if (which & D_K) clear(g->d_k, bwd_depth);
   if (which & D_V) clear(g->d_v, bwd_width);
-  ROLLED for (i32 h = p->h; h < p->h + call->walk; h++) take_head(call, p, x, g, which, h);
+  ROLLED for (i32 i = 0; i < call->walk; i++) {
+    const struct place p = place_again(call);
+    take_head(call, &p, x, g, which, p.h + i);
+  }
 }
 
 /* K and V, and what stays of them in registers. */
@@ -206,6 +221,11 @@ INL void open_block(call_t call, const struct place *p, struct block *x, i32 ali
   x->aligned = aligned;
   copy_own(SHARE_K, x->shared, &call->k, p->b, p->kv_head, rows, p->first, p->keys.length, aligned);
   copy_own(SHARE_V, x->shared + SHARED_V, &call->v, p->b, p->kv_head, rows, p->first, p->keys.length, aligned);
+  if (KEY_TOKENS) UNROLL for (i32 i = 0; i < OUTER; i += bwd_warps * 32) {
+      const i32 t = i + thread_index(), key = p->first + t;
+      const i32 token = t < OUTER && key < p->keys.length ? token_of(rows, p->keys, key, 0) : 0;
+      if (t < OUTER) store_shared(x->shared + SHARED_TOKENS + (u32)t * 4, (u32)token);
+    }
   if (!bwd_keep) return; /* they belong to the first tile's group */
   copies_commit();
   copies_wait(0);
@@ -253,15 +273,6 @@ INL void exact_key(call_t call, const struct place *p, i32 key, struct exact *x)
 
 /* ---- the gradients ----------------------------------------------------------------------------------------------- */
 
-INL struct gradient d_k_of(call_t call, const struct place *p) {
-  return gradient_of(call, &call->d_k, p->b, p->kv_head, key_rows(call, p->keys, p->b, p->h), call->sums_k,
-                     (i64)p->pair * call->rows_kv, bwd_dim);
-}
-INL struct gradient d_v_of(call_t call, const struct place *p) {
-  return gradient_of(call, &call->d_v, p->b, p->kv_head, key_rows(call, p->keys, p->b, p->h), call->sums_v,
-                     (i64)p->pair * call->rows_kv, bwd_value_dim);
-}
-
 /* One row again, pair by pair. */
 INL void store_exact(call_t call, const struct place *p, i32 which, i32 key) {
   struct exact x;
@@ -303,27 +314,16 @@ INL void store(call_t call, const struct place *p, i32 which, const struct gradi
 
 /* ---- entries ----------------------------------------------------------------------------------------------------- */
 
-INL struct place place_of(call_t call, u32 index) {
-  const i32 heads = (i32)args_of(call)->heads / call->walk;
-  const struct work w = work_of(call, &call->by_key, heads, index);
-  struct place p = {.b = w.b, .h = w.h * call->walk, .first = w.tile * OUTER, .map_row = w.map_row};
-  p.pair = w.b * heads + w.h;
-  p.kv_head = p.h / call->group;
-  p.queries = queries_of(call, p.b), p.keys = keys_of(call, p.b);
-  p.tiles = (p.queries.length + bwd_inner - 1) / bwd_inner;
-  return p;
-}
-
 INL void backward_keys(call_t call, i32 aligned) {
-  struct place p = place_of(call, block_index());
+  struct place p = place_of(call, block_index(), OUTER, bwd_inner);
   if (p.first >= p.keys.length) return;
   struct block x;
   struct gradients g;
   open_block(call, &p, &x, aligned);
   UNROLL for (i32 i = 0; i < (bwd_split ? 2 : 1); i++) {
     const i32 which = bwd_split ? (i ? D_K : D_V) : D_K | D_V;
-    take_heads(call, &p, &x, &g, which);
-    p = place_of(call, (u32)renewed((i32)block_index())); /* not kept in registers through the walk */
+    take_heads(call, &x, &g, which);
+    p = place_again(call);
     store(call, &p, which, &g);
   }
 }

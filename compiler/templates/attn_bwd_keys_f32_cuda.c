@@ -4,13 +4,7 @@
  * Keys are the rows: a block of threads owns some of a key/value head and walks through the queries that see them, head
  * by head of those that share the keys: S' = K Q', dP' = V dO', dV += P' dO, dK += dS' Q. */
 #include "bwd_f32_cuda.h"
-
-struct place {
-  i32 b, pair, h, kv_head; /* h: the first query head */
-  i32 first;               /* of its keys */
-  struct span queries, keys;
-  i32 map_row, tiles; /* tiles: of queries */
-};
+#include "bwd_keys_cuda.h"
 
 struct gradients {
   f32_sums_t d_k, d_v;
@@ -69,28 +63,14 @@ INL void take_head(call_t call, const struct place *p, const struct f32_shared *
   }
 }
 
-INL struct place place_of(call_t call) {
-  const i32 pairs = (i32)args_of(call)->heads / call->walk;
-  const struct work w = work_of(call, &call->by_key, pairs, block_index());
-  struct place p = {.b = w.b, .h = w.h * call->walk, .first = w.tile * F32_OUTER, .map_row = w.map_row};
-  p.pair = w.b * pairs + w.h;
-  p.kv_head = p.h / call->group;
-  p.queries = queries_of(call, p.b), p.keys = keys_of(call, p.b);
-  p.tiles = (p.queries.length + F32_INNER - 1) / F32_INNER;
-  return p;
-}
-
 INL void store(call_t call, const struct place *p, const struct gradients *g) {
-  const struct rows rows = key_rows(call, p->keys, p->b, p->h);
-  const i64 at = (i64)p->pair * call->rows_kv;
-  const struct gradient d_k = gradient_of(call, &call->d_k, p->b, p->kv_head, rows, call->sums_k, at, bwd_dim);
-  const struct gradient d_v = gradient_of(call, &call->d_v, p->b, p->kv_head, rows, call->sums_v, at, bwd_value_dim);
+  const struct gradient d_k = d_k_of(call, p), d_v = d_v_of(call, p);
   if (call->d_k.data) f32_store(&d_k, p->first, p->keys.length, g->d_k, f32_depth, call->scale);
   if (call->d_v.data) f32_store(&d_v, p->first, p->keys.length, g->d_v, f32_width, 1);
 }
 
 INL void backward_keys(call_t call, i32 aligned) {
-  const struct place p = place_of(call);
+  const struct place p = place_of(call, block_index(), F32_OUTER, F32_INNER);
   const struct f32_shared at = f32_shared_of();
   struct gradients g;
   if (p.first >= p.keys.length) return;

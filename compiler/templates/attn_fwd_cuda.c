@@ -11,6 +11,7 @@
  * V holds an infinity or a NaN in a row that only other queries of the tile see, is found at the end in the output,
  * which is then not finite: such rows are worked out again, key by key (exact_row). */
 #include "cuda_score.h"
+#include "exact_cuda.h"
 
 CONSTANT fwd_dim, fwd_value_dim; /* of Q and K; of V */
 CONSTANT fwd_depth, fwd_width;   /* the same as tiles have them: multiples of 16 */
@@ -151,130 +152,109 @@ INL void add_values(output_t o, const scores_t s, const struct pattern *rows, u3
 
 /* ---- all tiles --------------------------------------------------------------------------------------------------- */
 
-INL void attend(call_t call, const struct place *p, struct softmax *x, i32 aligned) {
-  const i32 lane = thread_index() & 31, warp = thread_index() >> 5;
-  const u32 shared_q = shared_base(), shared_k = shared_q + (u32)(QUERIES * PITCH_K),
-            shared_v = shared_k + (u32)fwd_stages * BYTES_K, my_q = shared_q + (u32)(warp * 16 * fwd_blocks * PITCH_K);
-  const struct pattern rows_q = pattern_rows(lane, PITCH_K), columns_k = pattern_columns(lane, PITCH_K),
-                       rows_v = pattern_rows(lane, PITCH_V);
-  const float scale = __builtin_fabsf(units_of(call));
-  const i32 q0 = p->first + warp * 16 * fwd_blocks + (lane >> 2), kv0 = (lane & 3) << 1;
-  struct walk walk = walk_of(&call->by_query, p->b, p->h, p->map_row, p->tiles);
-  struct step now = walk_step(&walk, &call->by_query, p->tiles), next = walk_step(&walk, &call->by_query, p->tiles);
-  struct copies c = {source_of(SHARE_K, &call->k, p->b, p->h / call->group),
-                     source_of(SHARE_V, &call->v, p->b, p->h / call->group),
-                     key_rows(call, p->keys, p->b, p->h),
-                     shared_k + share_at(SHARE_K),
-                     shared_v + share_at(SHARE_V),
-                     0,
-                     0,
-                     p->keys.length,
-                     aligned};
-  if (now.kind == EMPTY) return;
-  deal_keys(&c, now.tile);
-  copy_queries(call, p, shared_q, aligned);
-  copy_keys(&c, now.tile, 0);
+/* Where a warp finds its operands in shared memory, and its first lane's scores. */
+struct view {
+  struct pattern rows_q, columns_k, rows_v;
+  u32 q, k, v; /* the tile of queries; K and V of the first stage */
+  u32 my_q;
+  i32 query, key; /* of this lane's first score: of the call, of the tile */
+};
+INL struct view view_of(const struct place *p) {
+  const i32 lane = thread_index() & 31, mine = (thread_index() >> 5) * 16 * fwd_blocks;
+  struct view x = {.rows_q = pattern_rows(lane, PITCH_K),
+                   .columns_k = pattern_columns(lane, PITCH_K),
+                   .rows_v = pattern_rows(lane, PITCH_V)};
+  x.q = shared_base();
+  x.k = x.q + (u32)(QUERIES * PITCH_K);
+  x.v = x.k + (u32)fwd_stages * BYTES_K;
+  x.my_q = x.q + (u32)(mine * PITCH_K);
+  x.query = p->first + mine + (lane >> 2), x.key = (lane & 3) << 1;
+  return x;
+}
+
+/* Q, and the first tile of K and V. */
+INL void start_copies(call_t call, const struct place *p, const struct view *x, struct copies *c, i32 tile,
+                      operands_t kept) {
+  deal_keys(c, tile);
+  copy_queries(call, p, x->q, c->aligned);
+  copy_keys(c, tile, 0);
   copies_commit();
-  copy_values(&c, now.tile, 0);
+  copy_values(c, tile, 0);
   copies_commit();
-  deal_keys(&c, next.tile);
   if (!modified && call->scale_log2 < 0) {
     copies_wait(0);
-    negate_queries(shared_q);
+    negate_queries(x->q);
   }
+  if (!fwd_keep_q) return;
+  copies_wait(1);
+  barrier();
+  UNROLL for (i32 a = 0; a < fwd_blocks; a++) UNROLL for (i32 k = 0; k < fwd_depth / 16; k++)
+      load_queries(kept[a][k], &x->rows_q, x->my_q, a, k);
+}
+
+/* Products become scores of what is seen. What rows' places lead to is worked out again for each tile: it takes no
+ * registers in between. */
+INL void settle(call_t call, const struct place *p, const struct view *x, scores_t s, struct step now) {
+  const i32 kv = now.tile * fwd_keys, key = kv + x->key, columns = fwd_keys / 8;
+  if (modified) {
+    const struct lane_scores l = lane_scores_of(&p->scene, fwd_blocks, columns, renewed(x->query), key, 0);
+    modify(&l, s, s, 0, call->scale);
+  }
+  if (now.kind == PARTIAL) mask_scores(&p->scene, s, fwd_blocks, columns, renewed(x->query), key, -infinity());
+  if (kv + fwd_keys > p->keys.length) mask_tail(s, fwd_blocks, columns, p->keys.length - key);
+}
+
+INL void attend(call_t call, const struct place *p, struct softmax *x, i32 aligned) {
+  const flyi_cuda_map *map = &call->by_query;
+  const struct view at = view_of(p);
+  const float scale = __builtin_fabsf(units_of(call));
+  struct walk walk = walk_of(map, p->b, p->h, p->map_row, p->tiles);
+  struct step now = walk_step(&walk, map, p->tiles), next = walk_step(&walk, map, p->tiles);
+  struct copies c = {.k = source_of(SHARE_K, &call->k, p->b, p->h / call->group),
+                     .v = source_of(SHARE_V, &call->v, p->b, p->h / call->group),
+                     .rows = key_rows(call, p->keys, p->b, p->h),
+                     .to_k = at.k + share_at(SHARE_K),
+                     .to_v = at.v + share_at(SHARE_V),
+                     .length = p->keys.length,
+                     .aligned = aligned};
   operands_t kept;
-  if (fwd_keep_q) {
-    copies_wait(1);
-    barrier();
-    UNROLL for (i32 a = 0; a < fwd_blocks; a++) UNROLL for (i32 k = 0; k < fwd_depth / 16; k++)
-        load_queries(kept[a][k], &rows_q, my_q, a, k);
-  }
+  if (now.kind == EMPTY) return;
+  start_copies(call, p, &at, &c, now.tile, kept);
+  deal_keys(&c, next.tile);
   u32 stage = 0;
   ROLLED while (now.kind != EMPTY) {
-    struct step later = walk_step(&walk, &call->by_query, p->tiles);
-    if (fwd_stages == 2) {
-      copies_wait(0);
-      barrier();
-      if (next.kind != EMPTY) {
-        copy_keys(&c, next.tile, 1 - stage);
-        copy_values(&c, next.tile, 1 - stage);
-        copies_commit();
-        deal_keys(&c, later.tile);
-      }
-    } else {
-      copies_wait(1);
-      barrier();
-    }
+    const struct step later = walk_step(&walk, map, p->tiles);
+    const _Bool more = next.kind != EMPTY;
     scores_t s;
-    score(s, kept, &rows_q, &columns_k, my_q, shared_k + stage * BYTES_K);
+    if (fwd_stages == 2)
+      copies_wait(0);
+    else
+      copies_wait(1);
+    barrier();
+    if (fwd_stages == 2 && more) {
+      copy_keys(&c, next.tile, 1 - stage);
+      copy_values(&c, next.tile, 1 - stage);
+      copies_commit();
+      deal_keys(&c, later.tile);
+    }
+    score(s, kept, &at.rows_q, &at.columns_k, at.my_q, at.k + stage * BYTES_K);
     if (fwd_stages == 1) { /* K has been read: fetch the next */
       copies_wait(0);
       barrier();
-      if (next.kind != EMPTY) copy_keys(&c, next.tile, 0);
+      if (more) copy_keys(&c, next.tile, 0);
       copies_commit();
     }
-    i32 kv = now.tile * fwd_keys;
-    if (modified) {
-      const struct lane_scores lane_scores = lane_scores_of(&p->scene, fwd_blocks, fwd_keys / 8, q0, kv + kv0, 0);
-      modify(&lane_scores, s, s, 0, call->scale);
-    }
-    if (now.kind == PARTIAL) mask_scores(&p->scene, s, fwd_blocks, fwd_keys / 8, q0, kv + kv0, -infinity());
-    if (kv + fwd_keys > p->keys.length) mask_tail(s, fwd_blocks, fwd_keys / 8, p->keys.length - kv - kv0);
+    settle(call, p, &at, s, now);
     weigh(x, s, scale);
-    add_values(x->o, s, &rows_v, shared_v + stage * BYTES_V);
-    if (fwd_stages == 1 && next.kind != EMPTY) {
+    add_values(x->o, s, &at.rows_v, at.v + stage * BYTES_V);
+    if (fwd_stages == 1 && more) {
       barrier();
       copy_values(&c, next.tile, 0);
       copies_commit();
       deal_keys(&c, later.tile);
     }
     if (fwd_stages == 2) stage = 1 - stage;
-    now = next;
-    next = later;
-  }
-}
-
-/* ---- rows that are not finite ------------------------------------------------------------------------------------ */
-
-INL float element(u64 row, i32 i) { return widen(fwd_bf16, ((const GLOBAL u16 *)row)[i]); }
-
-INL float warp_max(float x) {
-  UNROLL for (i32 m = 1; m < 32; m *= 2) x = greater(x, exchange(x, m));
-  return x;
-}
-INL float warp_sum(float x) {
-  UNROLL for (i32 m = 1; m < 32; m *= 2) x += exchange(x, m);
-  return x;
-}
-
-/* Elements lane, lane + 32, ... of a row of the output. */
-struct exact {
-  float o[MAX_WIDTH / 32], top, sum;
-};
-
-/* 32 keys, one a lane, to one query: V's rows that it does not see are not read. */
-INL void exact_keys(call_t call, const struct place *p, struct exact *x, u64 q, i32 query, i32 kv, i32 kind) {
-  const i32 lane = thread_index() & 31, h = p->h / call->group;
-  const struct rows rows = key_rows(call, p->keys, p->b, p->h);
-  const i32 there = kv + lane < p->keys.length, row = there ? row_at(rows, kv + lane) : 0;
-  _Bool seen = there && (kind != PARTIAL || visible_pair(&p->scene, query, kv + lane));
-  const u64 k = row_address(plane_of(&call->k, p->b, h, 2), pitch_of(&call->k, 2), row);
-  float s = 0;
-  ROLLED for (i32 i = 0; seen && i < fwd_dim; i++) s = multiply_plus(element(q, i), element(k, i), s);
-  if (modified) s = modified_pair(&p->scene, s * call->scale, query, kv + (there ? lane : 0));
-  s = seen ? s * units_of(call) : -infinity();
-  seen = seen && s != -infinity(); /* no weight, whatever V holds */
-  const float top = greater(x->top, warp_max(s));
-  const float weight = seen ? exp2_of(s - top) : 0, factor = x->top == -infinity() ? 0 : exp2_of(x->top - top);
-  x->top = top;
-  x->sum = x->sum * factor + warp_sum(weight);
-  UNROLL for (i32 i = 0; i < MAX_WIDTH / 32; i++) x->o[i] *= factor;
-  ROLLED for (u32 left = ballot(seen); left; left &= left - 1) {
-    const i32 from = __builtin_ctz(left);
-    const float w = of_lane_f(weight, from);
-    const u64 v = row_address(plane_of(&call->v, p->b, h, 2), pitch_of(&call->v, 2), of_lane(row, from));
-    UNROLL for (i32 i = 0; i < MAX_WIDTH / 32; i++) if (lane + 32 * i < fwd_value_dim)
-        x->o[i] = multiply_plus(w, element(v, lane + 32 * i), x->o[i]);
+    now = next, next = later;
   }
 }
 
@@ -336,9 +316,20 @@ INL void store(call_t call, const struct place *p, const struct softmax *x, u32 
 
 /* ---- rows that are not finite, again ----------------------------------------------------------------------------- */
 
+/* 32 keys, one a lane, to one query. */
+INL void exact_keys(call_t call, const struct place *p, struct exact *x, u64 q, i32 query, i32 kv, i32 kind) {
+  const struct exact_of of = {call, fwd_bf16, fwd_dim, fwd_value_dim, p->b, p->h / call->group};
+  const i32 lane = thread_index() & 31, there = kv + lane < p->keys.length;
+  const i32 row = there ? row_at(key_rows(call, p->keys, p->b, p->h), kv + lane) : 0;
+  const _Bool seen = there && (kind != PARTIAL || visible_pair(&p->scene, query, kv + lane));
+  float s = exact_product(&of, q, row, seen);
+  if (modified) s = modified_pair(&p->scene, s * call->scale, query, kv + (there ? lane : 0));
+  exact_add(&of, x, s * units_of(call), row, seen);
+}
+
 /* A query by itself, by a whole warp. */
 INL void exact_row(call_t call, const struct place *p, i32 query) {
-  struct exact x = {{0}, -infinity(), 0};
+  struct exact x = exact_none();
   const struct rows rows = query_rows(call, p->queries, p->b, p->h);
   const u64 q = row_address(plane_of(&call->q, p->b, p->h, 2), pitch_of(&call->q, 2), row_at(rows, query));
   struct walk walk = walk_of(&call->by_query, p->b, p->h, p->map_row, p->tiles);
@@ -372,13 +363,18 @@ INL void mend(call_t call, const struct place *p, const u32 wrong[MAX_BLOCKS][2]
 
 /* ---- entries ----------------------------------------------------------------------------------------------------- */
 
-INL void forward(call_t call, i32 aligned) {
-  struct work w = work_of(call, &call->by_query, (i32)args_of(call)->heads, block_index());
+INL struct place place_of(call_t call, u32 index) {
+  struct work w = work_of(call, &call->by_query, (i32)args_of(call)->heads, index);
   struct place p = {
       .scene = scene_of(call, w.b, w.h), .b = w.b, .h = w.h, .first = w.tile * QUERIES, .map_row = w.map_row};
   p.queries = p.scene.queries;
   p.keys = p.scene.keys;
   p.tiles = (p.keys.length + fwd_keys - 1) / fwd_keys;
+  return p;
+}
+
+INL void forward(call_t call, i32 aligned) {
+  struct place p = place_of(call, block_index());
   if (p.first >= p.queries.length) return;
   struct softmax x;
   UNROLL for (i32 a = 0; a < fwd_blocks; a++) {
@@ -386,6 +382,7 @@ INL void forward(call_t call, i32 aligned) {
     UNROLL for (i32 r = 0; r < 2; r++) x.top[a][r] = -infinity(), x.sum[a][r] = 0;
   }
   attend(call, &p, &x, aligned);
+  p = place_of(call, (u32)renewed((i32)block_index())); /* not kept in registers through the walk */
   u32 wrong[MAX_BLOCKS][2];
   store(call, &p, &x, wrong);
   mend(call, &p, wrong);

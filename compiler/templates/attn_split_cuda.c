@@ -253,35 +253,6 @@ INL u32 store(call_t call, const struct place *p) {
 
 /* ---- rows that are not finite, again ----------------------------------------------------------------------------- */
 
-INL float element(u64 row, i32 i) { return widen(split_bf16, ((const GLOBAL u16 *)row)[i]); }
-
-/* Elements lane, lane + 32, ... of a row of the output. */
-struct exact {
-  float o[MAX_WIDTH / 32], top, sum;
-};
-
-/* 32 keys, of which a lane has one that it may see: V's rows that are not seen are not read. */
-INL void exact_keys(call_t call, const struct place *p, struct exact *x, u64 q, i32 row, _Bool seen) {
-  const i32 lane = thread_index() & 31, h = p->h / call->group;
-  const u64 k = row_address(plane_of(&call->k, p->b, h, 2), pitch_of(&call->k, 2), row);
-  float s = 0;
-  ROLLED for (i32 i = 0; seen && i < split_dim; i++) s = multiply_plus(element(q, i), element(k, i), s);
-  s = seen ? s * call->scale_log2 : -infinity();
-  seen = seen && s != -infinity(); /* no weight, whatever V holds */
-  const float top = greater(x->top, warp_max(s));
-  const float weight = seen ? exp2_of(s - top) : 0, factor = x->top == -infinity() ? 0 : exp2_of(x->top - top);
-  x->top = top;
-  x->sum = x->sum * factor + warp_sum(weight);
-  UNROLL for (i32 i = 0; i < MAX_WIDTH / 32; i++) x->o[i] *= factor;
-  ROLLED for (u32 left = ballot(seen); left; left &= left - 1) {
-    const i32 from = __builtin_ctz(left);
-    const float w = of_lane_f(weight, from);
-    const u64 v = row_address(plane_of(&call->v, p->b, h, 2), pitch_of(&call->v, 2), of_lane(row, from));
-    UNROLL for (i32 i = 0; i < MAX_WIDTH / 32; i++) if (lane + 32 * i < split_value_dim)
-        x->o[i] = multiply_plus(w, element(v, lane + 32 * i), x->o[i]);
-  }
-}
-
 /* A row by itself, by a whole warp. */
 INL void exact_row(call_t call, const struct place *p, i32 row) {
   const i32 lane = thread_index() & 31, tiles = (p->keys.length + KEYS - 1) / KEYS;
@@ -289,13 +260,15 @@ INL void exact_row(call_t call, const struct place *p, i32 row) {
   const struct scene scene = scene_of(call, p->b, of.head);
   const u64 q = row_address(plane_of(&call->q, p->b, of.head, 2), pitch_of(&call->q, 2),
                             row_at(scene.query_rows, of.query));
+  const struct exact_of keys = {call, split_bf16, split_dim, split_value_dim, p->b, p->h / call->group};
   struct part part = part_of(call, p, tiles);
-  struct exact x = {{0}, -infinity(), 0};
+  struct exact x = exact_none();
   ROLLED for (struct step s; (s = part_step(&part, call, tiles)).kind != EMPTY;)
       ROLLED for (i32 kv = s.tile * KEYS; kv < (s.tile + 1) * KEYS; kv += 32) {
     const _Bool there = kv + lane < p->keys.length;
     const i32 key = there ? row_at(scene.key_rows, kv + lane) : 0;
-    exact_keys(call, p, &x, q, key, there && (s.kind != PARTIAL || visible_pair(&scene, of.query, kv + lane)));
+    const _Bool seen = there && (s.kind != PARTIAL || visible_pair(&scene, of.query, kv + lane));
+    exact_add(&keys, &x, exact_product(&keys, q, key, seen) * call->scale_log2, key, seen);
   }
   const i64 to = partial_row(call, p, of);
   UNROLL for (i32 i = 0; i < MAX_WIDTH / 32; i++) if (lane + 32 * i < split_value_dim)

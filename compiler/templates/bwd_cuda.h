@@ -43,12 +43,6 @@ typedef float sums_t[MAX_BLOCKS][MAX_WIDTH / 8][4];
 typedef u32 factors_t[MAX_BLOCKS][MAX_INNER / 16][4];
 typedef u32 operands_t[MAX_BLOCKS][MAX_WIDTH / 16][4];
 
-/* A value that is new each time: what follows from it is worked out again, and takes no registers in between. */
-INL i32 renewed(i32 x) {
-  __asm__ volatile("mov.b32 %0, %0;" : "+r"(x));
-  return x;
-}
-
 /* Where a lane's ldmatrix addresses begin, for tiles of both widths. */
 struct patterns {
   struct pattern rows_k, columns_k, rows_v, columns_v;

@@ -45,6 +45,12 @@ INL i32 opaque(i32 x) {
   return y;
 }
 
+/* A value that is new each time: what follows from it is worked out again, and takes no registers in between. */
+INL i32 renewed(i32 x) {
+  __asm__ volatile("mov.b32 %0, %0;" : "+r"(x));
+  return x;
+}
+
 /* ---- barriers, copies -------------------------------------------------------------------------------------------- */
 
 INL void barrier(void) { __syncthreads(); }

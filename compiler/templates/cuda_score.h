@@ -18,13 +18,13 @@ float modifier_slope(float s, i32 b, i32 h, i32 q, i32 kv, float *slope);
 /* What the products of Q and K are multiplied by, for powers of 2: a modifier gives natural units. */
 INL float units_of(call_t call) { return modified ? LOG2_E : call->scale_log2; }
 
-INL void tell(i32 d, i32 row_token, i32 column_token) { /* d: q - kv */
-  flyi_difference = d;
+INL void tell(const struct scene *s, i32 d, i32 row_token, i32 column_token) { /* d: q - kv */
+  flyi_difference = d, flyi_queries = s->queries.length, flyi_keys = s->keys.length;
   if (modifier_tokens & 1) flyi_row_token = row_token;
   if (modifier_tokens & 2) flyi_column_token = column_token;
 }
 INL void tell_pair(const struct scene *s, i32 query, i32 key) {
-  tell(query + s->offset - key, modifier_tokens & 1 ? token_of(s->query_rows, s->queries, query, s->offset) : 0,
+  tell(s, query + s->offset - key, modifier_tokens & 1 ? token_of(s->query_rows, s->queries, query, s->offset) : 0,
        modifier_tokens & 2 ? token_of(s->key_rows, s->keys, key, 0) : 0);
 }
 
@@ -54,8 +54,7 @@ INL float modify_one(const struct lane_scores *l, float x, i32 n, float *slope) 
   const i32 row = n / (4 * l->columns) * 16 + (n % 4 >> 1) * 8, column = n / 4 % l->columns * 8 + (n & 1);
   const i32 up = l->by_key ? column : row, along = l->by_key ? row : column; /* of the query, of the key */
   const i32 query = l->query + up, key = l->key + along;
-  tell(l->difference + (up - along),
-       modifier_tokens & 1 ? token_of(s->query_rows, s->queries, query, s->offset) : 0,
+  tell(s, l->difference + (up - along), modifier_tokens & 1 ? token_of(s->query_rows, s->queries, query, s->offset) : 0,
        modifier_tokens & 2 ? token_of(s->key_rows, s->keys, key, 0) : 0);
   return slope ? modifier_slope(x, s->b, s->h, query + s->offset, key, slope)
                : modifier(x, s->b, s->h, query + s->offset, key);

@@ -260,26 +260,17 @@ INL void copy_tile(struct share s, u32 to, struct source from, i32 dealt, i32 fi
 
 /* ---- the mask ---------------------------------------------------------------------------------------------------- */
 
-/* A mask of many instructions, with loops or locals: not inlined for each pair, but in a loop that gives a bit a pair.
- * */
+/* A mask of many instructions, with loops or locals, or one that reads captured data for each pair: not inlined for all
+ * pairs at once, which takes registers, but in a loop that gives a bit a pair, so many pairs a round: 1 or, where only
+ * data are waited for, 8. 0: inlined. */
 CONSTANT mask_in_loop;
 /* 1: the mask reads its query's token, 2: its key's. */
 CONSTANT mask_tokens;
-/* What is worked out once for a row, a column or a diagonal (q - kv): the mask takes it from these, which become locals
- * of each kernel. */
-extern i32 flyi_row_token, flyi_column_token, flyi_difference;
+/* What is worked out once for a call, a row, a column or a diagonal (q - kv): the mask takes it from these, which
+ * become locals of each kernel. */
+extern i32 flyi_row_token, flyi_column_token, flyi_difference, flyi_queries, flyi_keys;
 
 _Bool mask(i32 b, i32 h, i32 q, i32 kv); /* of the module that is joined with this one */
-
-INL _Bool visible_on(i32 d, i32 b, i32 h, i32 q, i32 kv, i32 row_token, i32 column_token) { /* d: q - kv */
-  flyi_difference = d;
-  if (mask_tokens & 1) flyi_row_token = row_token;
-  if (mask_tokens & 2) flyi_column_token = column_token;
-  return mask(b, h, q, kv);
-}
-INL _Bool visible(i32 b, i32 h, i32 q, i32 kv, i32 row_token, i32 column_token) {
-  return visible_on(q - kv, b, h, q, kv, row_token, column_token);
-}
 
 /* A (batch, head) as the mask sees it. */
 struct scene {
@@ -291,6 +282,12 @@ INL struct scene scene_of(call_t call, i32 b, i32 h) {
   struct span queries = queries_of(call, b), keys = keys_of(call, b);
   return (struct scene){
       b, h, (i32)args_of(call)->q_offset, queries, keys, query_rows(call, queries, b, h), key_rows(call, keys, b, h)};
+}
+INL _Bool visible_on(const struct scene *s, i32 d, i32 q, i32 kv, i32 row_token, i32 column_token) { /* d: q - kv */
+  flyi_difference = d, flyi_queries = s->queries.length, flyi_keys = s->keys.length;
+  if (mask_tokens & 1) flyi_row_token = row_token;
+  if (mask_tokens & 2) flyi_column_token = column_token;
+  return mask(s->b, s->h, q, kv);
 }
 /* Of rows first + i * step of the call, of which those behind the last one are not looked at. */
 INL void tokens_of(i32 *tokens, i32 count, struct rows r, struct span s, i32 first, i32 step, i32 add) {
@@ -304,18 +301,24 @@ INL i32 token_of(struct rows r, struct span s, i32 i, i32 add) {
 }
 /* Query and key by their rows in the call. */
 INL _Bool visible_pair(const struct scene *s, i32 query, i32 key) {
-  return visible(s->b, s->h, query + s->offset, key,
-                 mask_tokens & 1 ? token_of(s->query_rows, s->queries, query, s->offset) : 0,
-                 mask_tokens & 2 ? token_of(s->key_rows, s->keys, key, 0) : 0);
+  const i32 q = query + s->offset;
+  return visible_on(s, q - key, q, key, mask_tokens & 1 ? token_of(s->query_rows, s->queries, query, s->offset) : 0,
+                    mask_tokens & 2 ? token_of(s->key_rows, s->keys, key, 0) : 0);
 }
 
-/* Bit 4 (8 a + i) + j: of s[a][i][j]. */
-INL u64 mask_bits(const struct scene *s, i32 blocks, i32 columns, i32 query, i32 key) {
+/* Bit 4 (8 a + i) + j: of s[a][i][j], whose rows are queries or, by_key, keys. A round's pairs are neighbours. */
+INL u64 mask_bits(const struct scene *s, i32 blocks, i32 columns, i32 query, i32 key, i32 by_key) {
   u64 bits = 0;
-  ROLLED for (i32 n = 0; n < blocks * columns * 4; n++) {
-    i32 a = n / (4 * columns), i = n / 4 % columns, j = n % 4;
-    _Bool keep = visible_pair(s, query + a * 16 + (j >> 1) * 8, key + i * 8 + (j & 1));
-    bits |= (u64)keep << (4 * (8 * a + i) + j);
+  ROLLED for (i32 first = 0; first < blocks * columns * 4; first += mask_in_loop) {
+    const i32 a = first / (4 * columns), i = first / 4 % columns;
+    u32 round = 0;
+    UNROLL for (i32 m = 0; m < mask_in_loop; m++) {
+      const i32 j = mask_in_loop == 1 ? first % 4 : m % 4, row = a * 16 + (j >> 1) * 8,
+                column = (i + m / 4) * 8 + (j & 1);
+      const _Bool keep = visible_pair(s, query + (by_key ? column : row), key + (by_key ? row : column));
+      round |= (u32)keep << m;
+    }
+    bits |= (u64)round << (4 * (8 * a + i) + (mask_in_loop == 1 ? first % 4 : 0));
   }
   return bits;
 }
@@ -325,7 +328,7 @@ INL u64 mask_bits(const struct scene *s, i32 blocks, i32 columns, i32 query, i32
  * another: so what depends on q - kv alone is worked out once for all of them, and kept no longer. */
 INL void mask_scores_of(const struct scene *s, const i32 rows[2 * MAX_BLOCKS], float x[MAX_BLOCKS][MAX_INNER / 8][4],
                         i32 blocks, i32 columns, i32 query, i32 key, float masked) {
-  const u64 bits = mask_in_loop ? mask_bits(s, blocks, columns, query, key) : 0;
+  const u64 bits = mask_in_loop ? mask_bits(s, blocks, columns, query, key, 0) : 0;
   const i32 d0 = opaque(query + s->offset - key); /* or each difference would be taken from a row and a column */
   i32 keys[2][MAX_INNER / 8] = {{0}};             /* tokens */
   if (!mask_in_loop && mask_tokens & 2)
@@ -337,7 +340,7 @@ INL void mask_scores_of(const struct scene *s, const i32 rows[2 * MAX_BLOCKS], f
       i32 kv = key + i * 8 + e, d = d0 + y * 8 - i * 8 - e;
       float *at = &x[y / 2][i][2 * (y % 2) + e];
       _Bool keep = mask_in_loop ? bits >> (4 * (8 * (y / 2) + i) + 2 * (y % 2) + e) & 1
-                                : visible_on(d, s->b, s->h, query + s->offset + y * 8, kv, rows[y], keys[e][i]);
+                                : visible_on(s, d, query + s->offset + y * 8, kv, rows[y], keys[e][i]);
       *at = choose(keep, *at, masked);
     }
   }

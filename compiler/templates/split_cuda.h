@@ -5,7 +5,7 @@
 #ifndef FLYMASK_SPLIT_CUDA_H
 #define FLYMASK_SPLIT_CUDA_H
 
-#include "cuda_tile.h"
+#include "exact_cuda.h"
 
 enum { SPLIT_ROWS = 16 };
 
@@ -103,15 +103,6 @@ INL i64 partial_row(call_t call, const struct place *p, struct query q) {
 INL GLOBAL float *partial_out(call_t call, i64 row, i32 dim) { return (GLOBAL float *)call->part_out + row * dim; }
 INL void store_partial_lse(call_t call, i64 row, float top_log2, float sum) {
   ((GLOBAL float *)call->part_lse)[row] = sum == 0 ? -infinity() : (top_log2 + log2_of(sum)) * 0.69314718056f;
-}
-
-INL float warp_max(float x) {
-  UNROLL for (i32 m = 1; m < 32; m *= 2) x = greater(x, exchange(x, m));
-  return x;
-}
-INL float warp_sum(float x) {
-  UNROLL for (i32 m = 1; m < 32; m *= 2) x += exchange(x, m);
-  return x;
 }
 
 #endif
