@@ -156,11 +156,15 @@ fly_status flyi_cuda_run(flyi_cuda_launch *l, const flyi_cuda_entry *entry, int6
 /* ---- row by row: kernels that no mask is joined with (cuda_rows.c, cuda_merge.c, cuda_gated.c) ------------------- */
 
 typedef enum flyi_cuda_rows_kernel {
-  FLYI_ROWS_MERGE, FLYI_ROWS_MERGE_BACKWARD, FLYI_ROWS_GATE, FLYI_ROWS_GATE_BACKWARD, FLYI_ROWS_ZERO
+  FLYI_ROWS_MERGE, FLYI_ROWS_MERGE_BACKWARD, FLYI_ROWS_GATE, FLYI_ROWS_GATE_BACKWARD, FLYI_ROWS_ZERO,
+  FLYI_ROWS_PRODUCT, FLYI_ROWS_SLICES /* not row by row: flyi_cuda_run_blocks */
 } flyi_cuda_rows_kernel;
 /* Launches one over `rows` rows, with its struct of launch_rows.h. The context is current. */
 fly_status flyi_cuda_run_rows(fly_cuda *cuda, flyi_cuda_stream stream, flyi_cuda_rows_kernel kernel,
                               const void *argument, int64_t rows, fly_error *error);
+/* The same over blocks of FLYI_ROWS_THREADS threads with so much shared memory. */
+fly_status flyi_cuda_run_blocks(fly_cuda *cuda, flyi_cuda_stream stream, flyi_cuda_rows_kernel kernel,
+                                const void *argument, int64_t blocks, unsigned shared, fly_error *error);
 
 /* Whether a forward call is one of few queries and many keys for this device; such a call, launched (cuda_split.c). */
 bool flyi_cuda_split_suits(const flyi_call *call);

@@ -1,26 +1,14 @@
 /* Attention over selected blocks on a CUDA device, simulated here: against dense attention with the selection as a
  * bitmap in double precision, forward and backward. The selection itself is made on the host. */
-#include "cuda_call.h"
-#include "cuda_kernel.h"
-#include "sa/scene.h"
+#include "cuda_case.h"
+#include "oracle_backward.h"
+#include "scene_tensors.h"
+#include "selection_case.h"
 
-static fly_cuda *cuda;
+static fly_cuda *cuda; /* NULL: images are packed, nothing runs */
 
-static void open_device(void) { cuda = cuda_open(); }
+static void open_device(void) { cuda = cuda_open_to_run(); }
 static void close_device(void) { fly_cuda_release(&cuda); }
-
-typedef struct chosen {
-  const uint8_t *bitmap;
-  int64_t heads, len_q, blocks, q_offset;
-  int block;
-  bool causal;
-} chosen;
-
-static bool sees(void *context, int b, int h, int q, int kv) {
-  const chosen *c = context;
-  int64_t row = q - c->q_offset;
-  return (!c->causal || kv <= q) && c->bitmap[((b * c->heads + h) * c->len_q + row) * c->blocks + kv / c->block];
-}
 
 typedef struct spec {
   int64_t batch, heads, kv_heads, len_q, len_kv;
@@ -88,13 +76,16 @@ static void run(const fly_selection *selection, const fly_attention *host, const
 }
 
 static void test_spec(const spec *s, fly_type type, bool backward) {
-  static const double operands[] = {[FLY_BF16] = 0x1p-8, [FLY_F16] = 0x1p-11, [FLY_F32] = 0};
-  fly_attention c = {FLY_INIT(fly_attention), .q = scene_tensor(type, s->batch, s->heads, s->len_q, s->dim, 1)};
   fly_selection_info info;
+  fly_kernel *kernel = cuda_kernel("selected_tiles", NULL, type, s->dim, s->value_dim);
+  if (!cuda) {
+    fly_kernel_release(&kernel);
+    return;
+  }
+  fly_attention c = {FLY_INIT(fly_attention), .q = scene_tensor(type, s->batch, s->heads, s->len_q, s->dim, 1)};
   c.k = scene_tensor(type, s->batch, s->kv_heads, s->len_kv, s->dim, 2);
   c.v = scene_tensor(type, s->batch, s->kv_heads, s->len_kv, s->value_dim, 3);
   scene_outputs(&c, 4);
-  fly_kernel *kernel = cuda_kernel("selected_tiles", NULL, type, s->dim, s->value_dim);
   fly_selection *selection = select_blocks(fly_kernel_mask(kernel), s, &c);
   fly_selection_get_info(selection, &info);
   const int64_t blocks = (s->len_kv + s->block - 1) / s->block;
@@ -105,8 +96,9 @@ static void test_spec(const spec *s, fly_type type, bool backward) {
   c.kernel = kernel;
   c.geometry = (fly_geometry){FLY_INIT(fly_geometry), .batch = s->batch,   .heads = s->heads,
                               .len_q = s->len_q,      .len_kv = s->len_kv, .q_offset = s->len_kv - s->len_q};
-  oracle_check_units(&c, sees, &context, CALL_UNTOUCHED, "selection");
-  if (backward) oracle_check_backward_units(&c, sees, &context, operands[type] * 2, "selection"); /* out was rounded */
+  oracle_check_units(&c, see_chosen, &context, CALL_UNTOUCHED, "selection");
+  if (backward)
+    oracle_check_backward_units(&c, see_chosen, &context, 2 * cuda_operands(type), "selection"); /* out was rounded */
   free(bitmap);
   fly_selection_release(&selection);
   fly_kernel_release(&kernel);
@@ -126,6 +118,7 @@ START_TEST(packed_documents) {
   const spec s = {1, 2, 1, 200, 200, 32, 32, 16, 3, false};
   const fly_type type = types[_i];
   fly_error error;
+  if (!cuda) return; /* `selected` has the kernel */
   fly_attention c = {FLY_INIT(fly_attention), .q = scene_tensor(type, 1, s.heads, s.len_q, s.dim, 1)};
   c.k = scene_tensor(type, 1, s.kv_heads, s.len_kv, s.dim, 2), c.v = scene_like(&c.k, 3);
   scene_outputs(&c, 4);
@@ -151,7 +144,7 @@ START_TEST(packed_documents) {
     /* heads are 200 rows apart in the bitmap, as in the tensors */
     chosen context = {bitmap + cu[i] * 7, 1, 0, 7, 0, s.block, true};
     context.len_q = 200, context.heads = 2;
-    oracle_check_units(&one, sees, &context, CALL_UNTOUCHED, "document");
+    oracle_check_units(&one, see_chosen, &context, CALL_UNTOUCHED, "document");
   }
   fly_selection_release(&selection);
   fly_kernel_release(&kernel);

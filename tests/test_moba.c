@@ -1,6 +1,7 @@
 /* Selected blocks. MoBA's gate against products in double precision, with its tie rule; attention over selections,
  * however irregular, against dense attention with the selection as a bitmap, forward and backward. */
 #include "sa/scene.h"
+#include "selection_case.h"
 
 /* ---- the gate ---------------------------------------------------------------------------------------------------- */
 
@@ -129,19 +130,6 @@ END_TEST
 
 /* ---- attention over selections ----------------------------------------------------------------------------------- */
 
-typedef struct chosen {
-  const uint8_t *bitmap;
-  int64_t heads, len_q, blocks, q_offset;
-  int block;
-  bool causal;
-} chosen;
-
-static bool sees(void *context, int b, int h, int q, int kv) {
-  const chosen *c = context;
-  int64_t row = q - c->q_offset;
-  return (!c->causal || kv <= q) && c->bitmap[((b * c->heads + h) * c->len_q + row) * c->blocks + kv / c->block];
-}
-
 static void make_call(fly_attention *c, fly_mask *mask, const gate_spec *s, int value_dim) {
   *c = (fly_attention){FLY_INIT(fly_attention), .kernel = scene_kernel(mask, s->type, s->dim, value_dim)};
   c->q = scene_tensor(s->type, s->batch, s->heads, s->len_q, s->dim, 1);
@@ -165,8 +153,8 @@ static void check_call(const fly_attention *call, chosen *context, const char *w
   fly_attention c = *call;
   c.geometry = (fly_geometry){FLY_INIT(fly_geometry), .batch = c.q.shape[0],  .heads = c.q.shape[1],
                               .len_q = c.q.shape[2],  .len_kv = c.k.shape[2], .q_offset = context->q_offset};
-  oracle_check(&c, sees, context, CALL_UNTOUCHED, what);
-  oracle_check_backward(&c, sees, context, what);
+  oracle_check(&c, see_chosen, context, CALL_UNTOUCHED, what);
+  oracle_check_backward(&c, see_chosen, context, what);
 }
 
 START_TEST(moba_is_dense_attention_with_its_bitmap) {
