@@ -25,6 +25,13 @@ typedef struct gated_case {
   fly_gated_call call;
 } gated_case;
 
+/* A part of a larger tensor: rows, heads and entries are farther apart than they are long. */
+static fly_tensor padded(fly_type type, int64_t batch, int64_t heads, int64_t rows, int64_t dim, int seed) {
+  fly_tensor x = scene_tensor(type, batch, heads, rows + 3, dim + 5, seed);
+  x.shape[2] = rows, x.shape[3] = dim;
+  return x;
+}
+
 static void init_gate(gated_case *t, int i, fly_gate *g) {
   const int64_t channels = t->by_channel ? D : 1;
   if (!t->projected || i == 1) {
@@ -32,12 +39,12 @@ static void init_gate(gated_case *t, int i, fly_gate *g) {
     g->d_logits = scene_like(&g->logits, -1);
     return;
   }
-  g->weight = scene_tensor(i ? t->type : FLY_F32, 1, HEADS, channels, WIDTH, 30 + i);
+  g->weight = padded(i ? t->type : FLY_F32, 1, HEADS, channels, WIDTH, 30 + i);
   for (int64_t h = 0; h < HEADS; h++) /* logits of about 1 */
     for (int64_t c = 0; c < channels; c++)
       for (int64_t k = 0; k < WIDTH; k++)
         oracle_set(&g->weight, 0, h, c, k, oracle_get(&g->weight, 0, h, c, k) / sqrt(WIDTH));
-  g->d_weight = scene_like(&g->weight, -1);
+  g->d_weight = padded(g->weight.type, 1, HEADS, channels, WIDTH, -1);
   if (i) return; /* the others without a bias */
   g->bias = scene_tensor(t->type, 1, HEADS, channels, 1, 40 + i);
   g->d_bias = scene_like(&g->bias, -1);
@@ -64,13 +71,6 @@ static void init_part(gated_case *t, int i) {
   init_gate(t, i, &p->gate);
 }
 
-/* x or d_x: rows that are farther apart than they are wide. */
-static fly_tensor tokens(fly_type type, int seed) {
-  fly_tensor x = scene_tensor(type, BATCH, 1, N, WIDTH + 5, seed);
-  x.shape[3] = WIDTH;
-  return x;
-}
-
 /* False where images are packed: the kernels' are written. */
 static bool init(gated_case *t, const gated_case *spec) {
   fly_error error;
@@ -94,7 +94,7 @@ static bool init(gated_case *t, const gated_case *spec) {
   c->v = scene_tensor(t->type, BATCH, KV_HEADS, N, D, 3), c->out = scene_like(&c->q, -1);
   c->d_out = scene_like(&c->q, 5);
   c->d_q = scene_like(&c->q, -1), c->d_k = scene_like(&c->k, -1), c->d_v = scene_like(&c->v, -1);
-  if (t->projected) c->x = tokens(t->type, 6), c->d_x = tokens(t->type, -1);
+  if (t->projected) c->x = padded(t->type, BATCH, 1, N, WIDTH, 6), c->d_x = padded(t->type, BATCH, 1, N, WIDTH, -1);
   return true;
 }
 
@@ -389,7 +389,7 @@ START_TEST(gradients_that_are_not_wanted_are_left_out) {
       fly_gate *g = &t.parts[part].gate;
       g->d_logits.data = g->d_weight.data = g->d_bias.data = NULL;
     }
-    fly_tensor x = i ? scene_like(first[i], -1) : tokens(t.type, -1);
+    fly_tensor x = scene_like(first[i], -1);
     *wanted[i] = x;
     run(&t, true);
     for (int64_t b = 0; b < x.shape[0]; b++)
