@@ -8,6 +8,7 @@ flymask_cuda_test(cuda_driver)
 set_property(TEST cuda_driver APPEND PROPERTY ENVIRONMENT CK_FORK=yes) # each case begins with a driver of its own
 flymask_test(cuda_absent)
 flymask_cuda_test(cuda_calls LABEL ci SECONDS 900)
+flymask_cuda_test(cuda_failures LABEL ci SECONDS 900)
 flymask_cuda_test(cuda_features LABEL ci SECONDS 900)
 flymask_cuda_test(cuda_sa LABEL ci)
 
@@ -60,7 +61,7 @@ target_link_libraries(gpu_support PUBLIC flymask_runtime_static PkgConfig::CHECK
 add_executable(gpu_masks test_cuda_masks.c library/scene_call.c library/scene.c library/windows.c library/blocks.c
   library/documents.c library/images.c)
 target_link_libraries(gpu_masks PRIVATE gpu_support)
-foreach(name features decode merge scores gated selection)
+foreach(name features sa decode merge scores gated selection)
   add_executable(gpu_${name} test_cuda_${name}.c)
   target_link_libraries(gpu_${name} PRIVATE gpu_support ${CMAKE_DL_LIBS})
 endforeach()
