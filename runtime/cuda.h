@@ -2,7 +2,7 @@
  *
  *   the handle (cuda.c)  |  what is resident on a device (cuda_resident.c)
  *   |  calls (cuda_module.c, cuda_check.c, cuda_map.c, cuda_launch.c, cuda_split.c, cuda_backward.c)
- *   |  row by row (cuda_rows.c, cuda_merge.c, cuda_gated.c, cuda_selection.c) */
+ *   |  row by row (cuda_rows.c, cuda_merge.c, cuda_gated.c, cuda_gated_project.c, cuda_selection.c) */
 #ifndef FLYMASK_RUNTIME_CUDA_H
 #define FLYMASK_RUNTIME_CUDA_H
 

@@ -707,13 +707,14 @@ typedef struct fly_gated_call {
   int threads;                  /* as in fly_attention, for the parts too */
   fly_parallel_for parallel_for;
   void *parallel_user;
-  struct fly_cuda *cuda;        /* for kernels of GPUs (section 15), the parts' too. Logits are then given: */
-  void *stream;                 /* projected gates run on the CPU */
+  struct fly_cuda *cuda;        /* for kernels of GPUs (section 15), the parts' too */
+  void *stream;
 } fly_gated_call;
 
 /* Gate tensors are f32, f16 or bf16, strides as everywhere. Rows that a part's row map does not name count as 0 in the
  * sum, and must be 0 in what the backward pass reads. Memory beyond the tensors: one output for each part but the last
- * whose own is not given, and logits of 4 bytes where they are projected. */
+ * whose own is not given, and logits of 4 bytes where they are projected; on a GPU also slices of the gradient of
+ * weights, at most 8 MiB more than the largest one takes in f32. */
 FLY_API fly_status fly_gated_forward(const fly_gated_call *call, fly_error *error);
 
 /* The gradients of out with respect to q, k, v, x and all gates, from d_out and each part's own out and lse. The result
@@ -811,8 +812,14 @@ FLY_API void fly_selection_get_bitmap(const fly_selection *selection, uint8_t *b
  * where the usual way would leave multiprocessors without work), the keys are split into as many parts as fill the
  * device, of 256 keys at least, and the parts merged by LSE: the result also depends on the number of multiprocessors.
  *
- * fly_merge, fly_gated_... and fly_selection_... work on the device likewise, with `cuda` and `stream` of their calls:
- * row maps and selections stay on the host (fly_moba_select reads q and k there), gates are given as logits.
+ * fly_merge, fly_gated_... and fly_selection_... work on the device likewise, with `cuda` and `stream` of their calls.
+ * Projected gates are multiplied in f32 (for at most 2^31 - 1 tokens). Row maps and selections stay on the host:
+ * fly_moba_select reads q and k there, because what is made of its choice, rows grouped by tile and their block map, is
+ * made there too. With q and k on the device alone, copy them (fly_cuda_read), or only block means and the choice: any
+ * other library's top-k is a selection by `lists`.
+ *
+ * Weights of the softmax below 2^-126 count as 0 on a GPU, so that a row whose LSE is more than 87 above a sink adds
+ * nothing to the sink's gradient.
  *
  * libcuda.so.1 is looked for when a fly_cuda is created, and not before: without it everything else works as ever. */
 
