@@ -4,10 +4,10 @@
  *     gpu_bench --device                             one line about the device, or why there is none
  *     gpu_bench IMAGES [--rehearse] > flymask.json
  *
- * A figure is the median of measurements of at least 10 ms each, from the first launch to the end of the last;
- * block maps are at hand, and MoBA's blocks are chosen before (on the host: "choice_ms", once). Flops are 2 (D + DV) a
- * visible pair forward, 6 D + 4 DV backward. A setting for which the device has too little memory is left out, with a
- * word. --rehearse runs the smallest sizes, once. */
+ * A figure is the median of measurements of at least 10 ms each, from the first launch to the end of the last; block
+ * maps are at hand, and MoBA's blocks are chosen before ("choice_ms": once, with what is made of the choice). Flops are
+ * 2 (D + DV) a visible pair forward, 6 D + 4 DV backward. A setting for which the device has too little memory is left
+ * out, with a word. --rehearse runs the smallest sizes, once. */
 #include <flymask/flymask.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,13 +95,9 @@ static fly_status bind_stochastic(const setting *s, workload *w, fly_error *erro
   return status ? status : fly_sa_apply(w->sa, &w->call, error);
 }
 
-static fly_tensor on_host(const setting *s, const workload *w, int i) {
-  return fly_tensor_dense(w->values + i, FLY_BF16, s->batch, s->heads, s->length, s->dim);
-}
-
 static fly_status choose_blocks(const setting *s, workload *w, fly_error *error) {
-  fly_moba_desc desc = {FLY_INIT(fly_moba_desc), .block = s->block, .top = TOP, .q = on_host(s, w, 0),
-                        .k = on_host(s, w, 1)};
+  fly_moba_desc desc = {FLY_INIT(fly_moba_desc), .block = s->block, .top = TOP,
+                        .q = w->call.q,          .k = w->call.k,    .cuda = w->call.cuda};
   double start = now_ms();
   fly_status status = fly_moba_select(fly_kernel_mask(w->kernel), &desc, &w->selection, error);
   w->choice_ms = now_ms() - start;
@@ -259,9 +255,9 @@ static fly_status run_setting(bench *b, const setting *s, fly_error *error) {
   fly_status status = load(b->images, masks[s->kind], s->dim, &w.kernel, error);
   w.call.kernel = w.kernel;
   if (!status) status = draw(s, &w, error);
+  if (!status) status = make_tensors(b, s, &w, error);
   if (!status) status = make_domain(s, &w, error);
   if (!status) status = count_pairs(&w, &pairs, error);
-  if (!status) status = make_tensors(b, s, &w, error);
   if (!status) status = make_workspace(b, &w, error);
   if (!status) status = measure(b, &w, false, &forward, error);
   if (!status) status = measure(b, &w, true, &backward, error);

@@ -2,7 +2,8 @@
  *
  *   the handle (cuda.c)  |  what is resident on a device (cuda_resident.c)
  *   |  calls (cuda_module.c, cuda_check.c, cuda_map.c, cuda_launch.c, cuda_split.c, cuda_backward.c)
- *   |  row by row (cuda_rows.c, cuda_merge.c, cuda_gated.c, cuda_gated_project.c, cuda_selection.c) */
+ *   |  row by row (cuda_rows.c, cuda_merge.c, cuda_gated.c, cuda_gated_project.c, cuda_selection.c,
+ *      cuda_moba.c) */
 #ifndef FLYMASK_RUNTIME_CUDA_H
 #define FLYMASK_RUNTIME_CUDA_H
 
@@ -157,7 +158,8 @@ fly_status flyi_cuda_run(flyi_cuda_launch *l, const flyi_cuda_entry *entry, int6
 
 typedef enum flyi_cuda_rows_kernel {
   FLYI_ROWS_MERGE, FLYI_ROWS_MERGE_BACKWARD, FLYI_ROWS_GATE, FLYI_ROWS_GATE_BACKWARD, FLYI_ROWS_ZERO,
-  FLYI_ROWS_PRODUCT, FLYI_ROWS_SLICES /* not row by row: flyi_cuda_run_blocks */
+  FLYI_ROWS_PRODUCT, FLYI_ROWS_SLICES, /* not row by row: flyi_cuda_run_blocks */
+  FLYI_ROWS_MEANS, FLYI_ROWS_CHOOSE
 } flyi_cuda_rows_kernel;
 /* Launches one over `rows` rows, with its struct of launch_rows.h. The context is current. */
 fly_status flyi_cuda_run_rows(fly_cuda *cuda, flyi_cuda_stream stream, flyi_cuda_rows_kernel kernel,

@@ -1,5 +1,5 @@
-/* cuda_rows.c: launches of the kernels that no mask is joined with (templates/merge_ptx.c, gate_ptx.c, project_ptx.c).
- * Input: a kernel and its argument. Output: work on the stream. Their PTX is part of the library; a module is loaded
+/* cuda_rows.c: launches of the kernels that no mask is joined with (templates/merge_ptx.c, gate_ptx.c, project_ptx.c,
+ * choose_ptx.c). Input: a kernel and its argument. Output: work on the stream. Their PTX is part of the library; a module is loaded
  * once a handle. */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -7,24 +7,26 @@
 #include "cuda.h"
 
 /* Made from the templates when the library is built. */
-extern const char flyi_merge_ptx[], flyi_gate_ptx[], flyi_project_ptx[];
+extern const char flyi_merge_ptx[], flyi_gate_ptx[], flyi_project_ptx[], flyi_choose_ptx[];
 
-enum { MERGE, GATE, PROJECT, MODULES, MOST_KERNELS = 3 /* of a module */ };
+enum { MERGE, GATE, PROJECT, CHOOSE, MODULES, MOST_KERNELS = 3 /* of a module */ };
 
 /* The PTX is for the lowest target, which every device runs. */
 static const char target[] = "sm_80";
 
 static const struct {
   int module, place; /* in the module's list */
-} kernels[] = {[FLYI_ROWS_MERGE] = {MERGE, 0},   [FLYI_ROWS_MERGE_BACKWARD] = {MERGE, 1},
-               [FLYI_ROWS_GATE] = {GATE, 0},     [FLYI_ROWS_GATE_BACKWARD] = {GATE, 1},
-               [FLYI_ROWS_ZERO] = {GATE, 2},     [FLYI_ROWS_PRODUCT] = {PROJECT, 0},
-               [FLYI_ROWS_SLICES] = {PROJECT, 1}};
+} kernels[] = {[FLYI_ROWS_MERGE] = {MERGE, 0},    [FLYI_ROWS_MERGE_BACKWARD] = {MERGE, 1},
+               [FLYI_ROWS_GATE] = {GATE, 0},      [FLYI_ROWS_GATE_BACKWARD] = {GATE, 1},
+               [FLYI_ROWS_ZERO] = {GATE, 2},      [FLYI_ROWS_PRODUCT] = {PROJECT, 0},
+               [FLYI_ROWS_SLICES] = {PROJECT, 1}, [FLYI_ROWS_MEANS] = {CHOOSE, 0},
+               [FLYI_ROWS_CHOOSE] = {CHOOSE, 1}};
 
 static const char *const names[MODULES][MOST_KERNELS] = {
     [MERGE] = {"fly_merge_rows", "fly_merge_rows_backward"},
     [GATE] = {"fly_gate_rows", "fly_gate_rows_backward", "fly_zero_rows"},
-    [PROJECT] = {"fly_gate_product", "fly_gate_slices"}};
+    [PROJECT] = {"fly_gate_product", "fly_gate_slices"},
+    [CHOOSE] = {"fly_block_means", "fly_choose_blocks"}};
 
 static fly_status find_functions(fly_cuda *cuda, int module, flyi_resident *made, fly_error *error) {
   made->function = flyi_alloc(MOST_KERNELS, sizeof *made->function);
@@ -38,7 +40,8 @@ static fly_status find_functions(fly_cuda *cuda, int module, flyi_resident *made
 
 /* The lock is held. */
 static fly_status load(fly_cuda *cuda, int module, flyi_resident **out, fly_error *error) {
-  const char *const texts[] = {[MERGE] = flyi_merge_ptx, [GATE] = flyi_gate_ptx, [PROJECT] = flyi_project_ptx};
+  const char *const texts[] = {
+      [MERGE] = flyi_merge_ptx, [GATE] = flyi_gate_ptx, [PROJECT] = flyi_project_ptx, [CHOOSE] = flyi_choose_ptx};
   flyi_resident made = {.cuda = cuda, .key = {(uint64_t)module, 0}};
   fly_status status = flyi_cuda_load_text(cuda, texts[module], target, &made.module, error);
   if (status) return status;

@@ -65,6 +65,7 @@ static fly_status check_desc(const fly_moba_desc *d, fly_error *error) {
   if (d->block < 1) return REFUSE(error, "block is %d", d->block);
   if (d->top < 1) return REFUSE(error, "top is %d: the own block counts", d->top);
   if (d->threads < 0) return REFUSE(error, "threads is %d", d->threads);
+  if (d->stream && !d->cuda) return REFUSE(error, "stream is given, but cuda is NULL: set both for q and k of a GPU");
   if (!is_float(d->q.type)) return REFUSE(error, "q.type is %s: wanted f32, f16 or bf16", fly_type_name(d->q.type));
   if ((status = flyi_tensor_check("q", &d->q, d->q.type, d->q.shape[3], false, error)) ||
       (status = flyi_tensor_check("k", &d->k, d->q.type, d->q.shape[3], false, error)))
@@ -85,6 +86,10 @@ static fly_status check_desc(const fly_moba_desc *d, fly_error *error) {
 
 static fly_status choose(gate *g, fly_error *error) {
   const fly_moba_desc *d = g->d;
+  if (d->cuda) {
+    g->lists = flyi_grow(NULL, (size_t)(g->batch * g->heads * g->len_q) * (size_t)d->top, sizeof *g->lists);
+    return g->lists ? flyi_cuda_choose(d, g->blocks, g->lists, error) : flyi_no_memory(error);
+  }
   flyi_threads threads = {d->threads, d->parallel_for, d->parallel_user};
   int64_t planes = g->batch * g->heads, kv_planes = g->batch * g->kv_heads;
   threads.limit = flyi_worker_count(&threads, planes * g->tiles);

@@ -1,5 +1,5 @@
 /* Attention over selected blocks on a CUDA device, simulated here: against dense attention with the selection as a
- * bitmap in double precision, forward and backward. The selection itself is made on the host. */
+ * bitmap in double precision, forward and backward; and MoBA's choice there, by its rule in double precision. */
 #include "cuda_case.h"
 #include "oracle_backward.h"
 #include "scene_tensors.h"
@@ -27,7 +27,7 @@ static fly_selection *select_blocks(fly_mask *mask, const spec *s, const fly_att
   fly_selection *selection;
   fly_error error;
   const int64_t blocks = (s->len_kv + s->block - 1) / s->block;
-  if (s->top) {
+  if (s->top) { /* chosen on the device by `choice`, on the host here */
     fly_moba_desc d = {FLY_INIT(fly_moba_desc),         .block = s->block, .top = s->top, .q = c->q, .k = c->k,
                        .q_offset = s->len_kv - s->len_q};
     ck_fly_ok(fly_moba_select(mask, &d, &selection, &error), error);
@@ -152,6 +152,81 @@ START_TEST(packed_documents) {
 }
 END_TEST
 
+/* ---- MoBA's choice ----------------------------------------------------------------------------------------------- */
+
+static void test_choice(fly_mask *mask, const moba_spec *s, bool ties) {
+  fly_selection_info info;
+  fly_selection *selection;
+  fly_error error;
+  fly_tensor q = scene_tensor(s->type, s->batch, s->heads, s->len_q, s->dim, 1);
+  fly_tensor k = scene_tensor(s->type, s->batch, s->kv_heads, s->len_kv, s->dim, 2);
+  if (ties) selection_draw_ties(&q, &k, (uint64_t)(s->block * 100 + s->top));
+  fly_moba_desc d = {FLY_INIT(fly_moba_desc), .block = s->block, .top = s->top, .q_offset = s->len_kv - s->len_q};
+  d.q = cuda_tensor_put(cuda, &q), d.k = cuda_tensor_put(cuda, &k), d.cuda = cuda;
+  cuda_ok(fly_moba_select(mask, &d, &selection, &error), &error);
+  uint8_t *bitmap = selection_bitmap(selection, &info);
+  selection_check_gate(s, &q, &k, bitmap, selection_key_blocks(&info), ties ? 0 : 1e-5);
+  free(bitmap);
+  fly_selection_release(&selection);
+  cuda_tensor_free(cuda, &d.q), cuda_tensor_free(cuda, &d.k);
+  scene_free(&q), scene_free(&k);
+}
+
+static fly_mask *mask_of_a_kernel(void) {
+  fly_kernel *kernel = cuda_kernel("selected_tiles", NULL, FLY_F32, 64, 64);
+  fly_mask *mask = cuda ? fly_mask_retain(fly_kernel_mask(kernel)) : NULL;
+  fly_kernel_release(&kernel);
+  return mask;
+}
+
+START_TEST(the_gate_ranks_mean_keys) {
+  static const moba_spec specs[] = {
+      {FLY_F32, 1, 2, 1, 300, 300, 64, 32, 3}, {FLY_F32, 2, 4, 2, 130, 130, 16, 8, 5},
+      {FLY_F16, 1, 2, 2, 100, 300, 20, 7, 4},  {FLY_BF16, 1, 3, 1, 257, 257, 70, 64, 3},
+      {FLY_F32, 1, 1, 1, 90, 90, 3, 1, 20}, /* many blocks: a lane has several */
+      {FLY_F32, 1, 1, 1, 50, 50, 8, 128, 3},   {FLY_F32, 1, 1, 1, 40, 40, 8, 4, 1},
+      {FLY_F32, 1, 1, 1, 60, 60, 8, 2, 150}, /* as many as there are */
+  };
+  fly_mask *mask = mask_of_a_kernel();
+  for (size_t i = 0; mask && i < sizeof specs / sizeof *specs; i++) test_choice(mask, &specs[i], false);
+  fly_mask_release(&mask);
+}
+END_TEST
+
+START_TEST(of_equal_blocks_the_earlier_is_kept) {
+  fly_mask *mask = mask_of_a_kernel();
+  for (int block = 1; mask && block <= 16; block *= 4)
+    for (int top = 2; top < 9; top += 3)
+      test_choice(mask, &(moba_spec){FLY_F32, 1, 2, 1, 150, 150, 5, block, top}, true);
+  fly_mask_release(&mask);
+}
+END_TEST
+
+/* More queries than warps: each takes several in turn. */
+START_TEST(warps_take_queries_in_turn) {
+  fly_mask *mask = mask_of_a_kernel();
+  if (mask) test_choice(mask, &(moba_spec){FLY_F32, 1, 40, 1, 500, 500, 1, 125, 2}, false);
+  fly_mask_release(&mask);
+}
+END_TEST
+
+START_TEST(misuse_is_refused) {
+  fly_mask *mask = mask_of_a_kernel();
+  fly_selection *selection;
+  fly_error error;
+  if (!mask) return;
+  fly_moba_desc d = {FLY_INIT(fly_moba_desc), .block = 8, .top = 2};
+  d.q = d.k = scene_tensor(FLY_F32, 1, 1, 30, 8, 1), d.stream = &d;
+  ck_assert_int_eq(fly_moba_select(mask, &d, &selection, &error), FLY_ERROR_ARGUMENT);
+  ck_assert_msg(strstr(error.message, "cuda is NULL"), "%s", error.message);
+  d.stream = NULL, d.cuda = cuda;
+  ck_assert_int_eq(fly_moba_select(mask, &d, &selection, &error), FLY_ERROR_ARGUMENT);
+  ck_assert_msg(strstr(error.message, "q.data is not in device memory"), "%s", error.message);
+  scene_free(&d.q);
+  fly_mask_release(&mask);
+}
+END_TEST
+
 static Suite *make_suite(void) {
   static const char *const names[] = {"selection.fwd.f32", "selection.fwd.f16", "selection.fwd.bf16",
                                       "selection.bwd.f32", "selection.bwd.f16", "selection.bwd.bf16"};
@@ -163,6 +238,13 @@ static Suite *make_suite(void) {
     if (i < 3) tcase_add_loop_test(test, packed_documents, i, i + 1);
     suite_add_tcase(suite, test);
   }
+  TCase *choice = tcase_create("selection.choice");
+  tcase_add_checked_fixture(choice, open_device, close_device);
+  tcase_add_test(choice, the_gate_ranks_mean_keys);
+  tcase_add_test(choice, of_equal_blocks_the_earlier_is_kept);
+  tcase_add_test(choice, warps_take_queries_in_turn);
+  tcase_add_test(choice, misuse_is_refused);
+  suite_add_tcase(suite, choice);
   return suite;
 }
 

@@ -1,5 +1,5 @@
 /* launch_rows.h: what the host shares with the kernels that no mask is joined with (merge_ptx.c, gate_ptx.c,
- * project_ptx.c): they are compiled to PTX when the library is built, and take types and dimensions as arguments. Plain
+ * project_ptx.c, choose_ptx.c): they are compiled to PTX when the library is built, and take types and dimensions as arguments. Plain
  * C, no library. Each kernel has one struct as its argument, by value, and FLYI_ROWS_THREADS threads a block; merging
  * and gates work row by row, a warp a row. */
 #ifndef FLYMASK_LAUNCH_ROWS_H
@@ -85,5 +85,21 @@ typedef struct flyi_cuda_slices {
   flyi_cuda_tensor d_weight, d_bias; /* row r is row r % channels of head r / channels; data 0: not wanted */
   int32_t weight_type, bias_type, slices, rows, width, channels;
 } flyi_cuda_slices;
+
+/* ---- MoBA's choice ------------------------------------------------------------------------------------------------ */
+
+/* fly_block_means (kv_planes * blocks warps), then fly_choose_blocks (`warps` of them, a multiple of FLYI_ROWS_WARPS). */
+typedef struct flyi_cuda_choice {
+  flyi_cuda_tensor q, k;
+  uint64_t means;    /* f32 [kv_planes][blocks][dim] */
+  uint64_t scores;   /* f32 [warps][blocks] */
+  uint64_t lists;    /* int32 [total][top]: the own block, the earlier ones best first; -1: none */
+  int64_t kv_planes; /* batch * heads / group */
+  int64_t total;     /* batch * heads * rows */
+  int64_t q_offset;
+  int32_t type, dim, rows, heads, group, block, top, warps;
+  int32_t blocks;    /* whole blocks of keys: any that is earlier than some query's own is one */
+  int32_t reserved;
+} flyi_cuda_choice;
 
 #endif

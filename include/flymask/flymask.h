@@ -765,6 +765,8 @@ typedef struct fly_moba_desc {
   void *parallel_user;
   int64_t batch;             /* with cu_seqlens: the number of documents */
   const int32_t *cu_seqlens; /* packed documents, as in fly_geometry: each has blocks of its own; q_offset is 0 */
+  struct fly_cuda *cuda;     /* q and k are in a GPU's memory (section 15): blocks are chosen there, after what is on */
+  void *stream;              /* the stream, and waited for: what is made of the choice is made on the host */
 } fly_moba_desc;
 
 FLY_API fly_status fly_moba_select(fly_mask *mask, const fly_moba_desc *desc, fly_selection **out, fly_error *error);
@@ -814,9 +816,7 @@ FLY_API void fly_selection_get_bitmap(const fly_selection *selection, uint8_t *b
  *
  * fly_merge, fly_gated_... and fly_selection_... work on the device likewise, with `cuda` and `stream` of their calls.
  * Projected gates are multiplied in f32 (for at most 2^31 - 1 tokens). Row maps and selections stay on the host:
- * fly_moba_select reads q and k there, because what is made of its choice, rows grouped by tile and their block map, is
- * made there too. With q and k on the device alone, copy them (fly_cuda_read), or only block means and the choice: any
- * other library's top-k is a selection by `lists`.
+ * fly_moba_select is the one call that waits for the device, for what queries chose there.
  *
  * Weights of the softmax below 2^-126 count as 0 on a GPU, so that a row whose LSE is more than 87 above a sink adds
  * nothing to the sink's gradient.
