@@ -1,5 +1,5 @@
 /* moba.c: the gate of MoBA. Input: Q and K. Output: each query's blocks: its own, and the earlier ones with the best
- * means; from there on a selection like any other (selection.c). */
+ * means (of tensors on a GPU: cuda_moba.c); from there on a selection like any other (selection.c). */
 #include <inttypes.h>
 #include <stdlib.h>
 
