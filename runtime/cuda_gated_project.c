@@ -14,6 +14,11 @@ enum { WANTED_BLOCKS = 512 /* fill any device */, LEAST_SLICE = 256 /* tokens */
 
 /* ---- matrices -------------------------------------------------------------------------------------------------- */
 
+/* What is too large for a count is too large for any device. */
+static int64_t times(int64_t a, int64_t b) {
+  int64_t product;
+  return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
 static int64_t tokens_of(const flyi_gated *g) { return g->batch * g->rows; }
 static int64_t columns_of(const flyi_gated *g, int part) { return g->heads * g->parts[part].gate.weight.shape[2]; }
 static int32_t width_of(const flyi_gated *g) { return (int32_t)g->c.x.shape[3]; }
@@ -81,7 +86,8 @@ fly_status flyi_cuda_project(const flyi_gated *g, flyi_cuda_launch *l, fly_tenso
     if (flyi_gate_projected(&g->parts[i].gate)) columns += columns_of(g, i);
   }
   if (!columns) return FLY_OK;
-  status = flyi_cuda_temporary(l, (size_t)(tokens_of(g) * columns) * sizeof(float), &memory, error);
+  const int64_t bytes = times(times(tokens_of(g), columns), sizeof(float));
+  status = flyi_cuda_temporary(l, (size_t)bytes, &memory, error);
   for (int i = 0; i < g->c.count && !status; i++) {
     if (!flyi_gate_projected(&g->parts[i].gate)) continue;
     const int64_t channels = g->parts[i].gate.weight.shape[2], all = columns_of(g, i);
@@ -155,7 +161,7 @@ static fly_status make_d_weight(const flyi_gated *g, const flyi_cuda_launch *l, 
 static int64_t weight_bytes(const flyi_gated *g, int part) {
   const int64_t columns = columns_of(g, part), width = width_of(g);
   if (!flyi_gate_projected(&g->parts[part].gate) || !wants_weights(&g->parts[part].gate)) return 0;
-  return slices_of(columns, width + 1, tokens_of(g)) * columns * (width + 1) * (int64_t)sizeof(float);
+  return times(times(slices_of(columns, width + 1, tokens_of(g)), times(columns, width + 1)), sizeof(float));
 }
 
 fly_status flyi_cuda_project_backward(const flyi_gated *g, flyi_cuda_launch *l,

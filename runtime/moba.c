@@ -84,8 +84,16 @@ static fly_status check_desc(const fly_moba_desc *d, fly_error *error) {
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
+/* Whether counts of a * b * c * d words are ones that memory can have; tensors may broadcast. */
+static bool fits(int64_t a, int64_t b, int64_t c, int64_t d) {
+  return !__builtin_mul_overflow(a, b, &a) && !__builtin_mul_overflow(a, c, &a) && !__builtin_mul_overflow(a, d, &a) &&
+         a <= PTRDIFF_MAX / 4;
+}
+
 static fly_status choose(gate *g, fly_error *error) {
   const fly_moba_desc *d = g->d;
+  if (!fits(g->batch, g->heads, g->len_q, d->top) || !fits(g->batch, g->kv_heads, g->padded, g->dim))
+    return flyi_no_memory(error);
   if (d->cuda) {
     g->lists = flyi_grow(NULL, (size_t)(g->batch * g->heads * g->len_q) * (size_t)d->top, sizeof *g->lists);
     return g->lists ? flyi_cuda_choose(d, g->blocks, g->lists, error) : flyi_no_memory(error);

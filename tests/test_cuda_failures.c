@@ -149,6 +149,39 @@ START_TEST(any_driver_call_of_a_gated_sum_may_fail) {
 }
 END_TEST
 
+START_TEST(any_driver_call_of_a_choice_may_fail) {
+  fly_moba_desc d = {FLY_INIT(fly_moba_desc), .block = 16, .top = 3, .q = s->t.call.q, .k = s->t.call.k};
+  fly_selection *selection;
+  fly_error error;
+  fly_mask *mask;
+  int failures = 0;
+  ck_fly_ok(fly_mask_compile_file(FLYMASK_SOURCE "/masks/selected_tiles.c", NULL, &mask, &error), error);
+  cuda_setup_push_primary();
+  for (uint64_t n = 1;; n++) {
+    const uint64_t before = cuda_setup_counts().allocations;
+    d.cuda = cuda_open(); /* whose code is not loaded yet */
+    simcuda_fail_call(n, CUDA_ERROR_NOT_PERMITTED);
+    fly_status status = fly_moba_select(mask, &d, &selection, &error);
+    bool reached = simcuda_calls() >= n, freeing = strstr(simcuda_report(), "cuMemFreeAsync") != NULL;
+    simcuda_fail_call(0, 0);
+    ck_assert_int_eq(status, reached && !freeing ? FLY_ERROR_DEVICE : FLY_OK);
+    ck_assert((selection == NULL) == (status != FLY_OK));
+    failures += status != FLY_OK;
+    fly_selection_release(&selection);
+    cuda_ok(fly_moba_select(mask, &d, &selection, &error), &error);
+    fly_selection_release(&selection);
+    fly_cuda_release(&d.cuda);
+    if (!freeing) ck_assert_uint_eq(cuda_setup_counts().allocations, before);
+    simcuda_clear();
+    if (!reached) break;
+    ck_assert_uint_lt(n, 100);
+  }
+  ck_assert_int_gt(failures, 8);
+  cuCtxSetCurrent(NULL);
+  fly_mask_release(&mask);
+}
+END_TEST
+
 START_TEST(any_host_allocation_may_fail) {
   bool backward = _i & 1, with_map = _i & 2;
   fly_error error;
@@ -207,6 +240,7 @@ static Suite *make_suite(void) {
   tcase_add_checked_fixture(failures, open_all, close_all);
   tcase_add_loop_test(failures, any_driver_call_may_fail, 0, 4);
   tcase_add_loop_test(failures, any_driver_call_of_a_gated_sum_may_fail, 0, 2);
+  tcase_add_test(failures, any_driver_call_of_a_choice_may_fail);
   tcase_add_loop_test(failures, any_host_allocation_may_fail, 0, 4);
   tcase_add_test(failures, a_full_device_is_out_of_memory_and_usable_afterwards);
   tcase_add_test(failures, a_kernel_that_fails_shows_when_the_stream_is_waited_for);

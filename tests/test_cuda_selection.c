@@ -222,6 +222,10 @@ START_TEST(misuse_is_refused) {
   d.stream = NULL, d.cuda = cuda;
   ck_assert_int_eq(fly_moba_select(mask, &d, &selection, &error), FLY_ERROR_ARGUMENT);
   ck_assert_msg(strstr(error.message, "q.data is not in device memory"), "%s", error.message);
+  d.q.shape[0] = d.k.shape[0] = INT64_MAX / 100, d.q.stride[0] = d.k.stride[0] = 0; /* more than counts hold */
+  ck_assert_int_eq(fly_moba_select(mask, &d, &selection, &error), FLY_ERROR_MEMORY);
+  d.cuda = NULL;
+  ck_assert_int_eq(fly_moba_select(mask, &d, &selection, &error), FLY_ERROR_MEMORY);
   scene_free(&d.q);
   fly_mask_release(&mask);
 }
