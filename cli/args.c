@@ -251,6 +251,9 @@ static bool parse_other(int key, char *text, struct argp_state *state, arguments
   case KEY_TEXT:
     a->text = true;
     return true;
+  case KEY_NO_LEGEND:
+    a->no_legend = true;
+    return true;
   default:
     return false;
   }

@@ -1,7 +1,7 @@
 /* cli.h: what the files of cli/ share, in the order in which a command meets it.
  *
  *   commands  |  arguments  |  files, .npy, half floats  |  masks and their values  |  geometry and inputs
- *   |  time, progress, reports  |  the machine's peak  |  pictures
+ *   |  time, progress, reports  |  the machine's peak and memory
  *
  * Everything goes through <flymask/flymask.h>: the command is a user of the library like any other. Functions that
  * can fail return a fly_status and fill a fly_error, as the library's do. */
@@ -54,7 +54,7 @@ typedef struct arguments {
   double seconds; /* that `check` may take; 0: not given */
   int threads; /* 0: OpenMP's */
   const char *target, *emit, *sample;
-  bool json, backward, decode, bandwidth, sweep, text;
+  bool json, backward, decode, bandwidth, sweep, text, no_legend;
 } arguments;
 
 /* The options' keys. A command lists the options that it takes; parse_argument understands them all. */
@@ -84,7 +84,8 @@ enum {
   KEY_EMIT,
   KEY_JSON,
   KEY_SAMPLE,
-  KEY_BACKWARD, KEY_DECODE,
+  KEY_BACKWARD,
+  KEY_DECODE,
   KEY_FROM_BITMAP,
   KEY_FROM_ARRAYS,
   KEY_TO_ARRAYS,
@@ -92,6 +93,7 @@ enum {
   KEY_SCORE,
   KEY_BANDWIDTH,
   KEY_SWEEP,
+  KEY_NO_LEGEND,
   KEY_SINK,
   KEY_D_SINK,
   KEY_SECONDS,
@@ -332,53 +334,5 @@ void sweep_print(const sweep *s);
 
 /* Reads dense tensors once on `threads` threads, in GB/s. */
 double read_rate(const fly_tensor *const *tensors, int count, int threads);
-
-/* ---- pictures (picture.c, font.c, tiles.c, panel.c) -------------------------------------------------------------- */
-
-typedef uint32_t color; /* 0xRRGGBB */
-enum { WHITE = 0xffffff, INK = 0x20242c, GREY = 0x8a8f99, LIGHT = 0xd5d8de };
-
-typedef struct picture {
-  int width, height;
-  uint8_t *rgb;
-} picture;
-
-fly_status picture_create(int width, int height, picture *out, fly_error *error);
-void picture_free(picture *picture);
-void picture_dot(picture *p, int x, int y, color c); /* outside: nothing */
-void picture_fill(picture *p, int x, int y, int width, int height, color c);
-/* Text in the 5 x 7 font, `scale` times; (x, y) is its upper left corner. */
-void picture_text(picture *p, int x, int y, int scale, color c, const char *text);
-/* The same, turned by 90 degrees: it reads downwards. */
-void picture_text_down(picture *p, int x, int y, int scale, color c, const char *text);
-int text_width(const char *text, int scale);
-enum { TEXT_HEIGHT = 7, GLYPH_ROWS = 9 }; /* above the line; with what hangs below it */
-fly_status picture_save(const picture *p, const char *path, fly_error *error);
-
-/* The rows of a glyph, bit 4 is the leftmost column. Never NULL: what is missing is a box. */
-const uint8_t *font_glyph(char character);
-
-/* A map's plane (b, h), drawn in a square or rectangle of `width` x `height` at (x, y): keys to the right, queries
- * down. */
-typedef struct tile_view {
-  const fly_map *map;
-  int64_t b, h, len_q, len_kv;
-  bool points; /* draw the pairs inside partial tiles */
-} tile_view;
-fly_status tiles_draw(picture *p, int x, int y, int width, int height, const tile_view *view, fly_error *error);
-/* Of a tile, or of a visible pair inside one. */
-color tiles_color(fly_tile_kind kind, bool visible);
-
-/* A view with title, axes and lines of text. It takes PANEL_LEFT + width by PANEL_TOP + height + PANEL_BOTTOM
- * points. */
-enum { PANEL_LINES = 3, PANEL_LEFT = 110, PANEL_TOP = 112, PANEL_BOTTOM = 16 + 22 * PANEL_LINES };
-typedef struct panel {
-  char title[64], subtitle[128], lines[PANEL_LINES][96];
-  tile_view view;
-  int width, height; /* of the view */
-} panel;
-fly_status panel_draw(picture *p, int x, int y, const panel *panel, fly_error *error);
-/* The colours' meaning, in one line; its width is returned, also with p NULL. */
-int legend_draw(picture *p, int x, int y, bool points);
 
 #endif

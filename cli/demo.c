@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli.h"
+#include "picture.h"
 
 static const struct argp_option options[] = {
     {"out", KEY_OUT, "DIR", 0, "Directory for the results, made where it is missing (default flymask-demo)", 0},
@@ -214,7 +214,7 @@ static fly_status draw(const char *path, const sample *s, const result results[C
   fly_status status = picture_create(width, 5 * MARGIN + PANEL_TOP + VIEW + PANEL_BOTTOM, &p, error);
   snprintf(title, sizeof title, "Which keys each of %lld queries sees: block maps of %d x %d tiles",
            (long long)s->q.shape[2], TILE, TILE);
-  if (status == FLY_OK) picture_text(&p, MARGIN, MARGIN, 3, INK, title);
+  if (status == FLY_OK) picture_text(&p, MARGIN, MARGIN, LARGE, INK, title);
   for (int i = 0; status == FLY_OK && i < CONTESTANTS; i++) status = draw_one(&p, i, s, &results[i], error);
   if (status == FLY_OK) {
     legend_draw(&p, MARGIN + PANEL_LEFT, p.height - MARGIN - 16, true);

@@ -2,7 +2,7 @@
  * legend of the colours. */
 #include <string.h>
 
-#include "cli.h"
+#include "picture.h"
 
 /* The distance of tick marks: 1, 2 or 5 times a power of ten (1, 2, 4 ... for lengths that are multiples of 64). */
 static int64_t tick_distance(int64_t length, int points) {
@@ -30,18 +30,21 @@ static void draw_axes(picture *p, int x, int y, const panel *panel) {
     int px = x + (int)(at * width / view->len_kv);
     snprintf(text, sizeof text, "%lld", (long long)at);
     picture_fill(p, px, y - 7, 1, 6, GREY);
-    picture_text(p, px - text_width(text, 2) / 2, y - 24, 2, GREY, text);
+    picture_text(p, px - text_width(text, SMALL) / 2, y - 24, SMALL, GREY, text);
   }
+  int widest = 0;
   step = tick_distance(view->len_q, height);
   for (int64_t at = 0; at <= view->len_q; at += step) {
     int py = y + (int)(at * height / view->len_q);
     snprintf(text, sizeof text, "%lld", (long long)at);
     picture_fill(p, x - 7, py, 6, 1, GREY);
-    picture_text(p, x - 11 - text_width(text, 2), py - TEXT_HEIGHT, 2, GREY, text);
+    int wide = text_width(text, SMALL);
+    widest = wide > widest ? wide : widest;
+    picture_text(p, x - 11 - wide, py - SMALL / 3, SMALL, GREY, text);
   }
-  picture_text(p, x + (width - text_width("keys", 2)) / 2, y - 46, 2, INK, "keys");
-  int left = x - 11 - text_width(text, 2) - 28;
-  picture_text_down(p, left > 2 ? left : 2, y + (height - text_width("queries", 2)) / 2, 2, INK, "queries");
+  picture_text(p, x + (width - text_width("keys", SMALL)) / 2, y - 48, SMALL, INK, "keys");
+  int left = x - 11 - widest - 28;
+  picture_text_up(p, left > 2 ? left : 2, y + (height - text_width("queries", SMALL)) / 2, SMALL, INK, "queries");
 }
 
 int legend_draw(picture *p, int x, int y, bool points) {
@@ -58,21 +61,21 @@ int legend_draw(picture *p, int x, int y, bool points) {
     if (p) {
       picture_fill(p, at - 1, y - 1, 18, 18, GREY);
       picture_fill(p, at, y, 16, 16, entries[i].c);
-      picture_text(p, at + 24, y + 1, 2, INK, entries[i].text);
+      picture_text(p, at + 24, y + 1, SMALL, INK, entries[i].text);
     }
-    at += 24 + text_width(entries[i].text, 2) + 32;
+    at += 24 + text_width(entries[i].text, SMALL) + 32;
   }
   return at - 32 - x;
 }
 
 fly_status panel_draw(picture *p, int x, int y, const panel *panel, fly_error *error) {
   int left = x + PANEL_LEFT, top = y + PANEL_TOP;
-  picture_text(p, left, y, 3, INK, panel->title);
-  picture_text(p, left, y + 28, 2, GREY, panel->subtitle);
+  picture_text(p, left, y, LARGE, INK, panel->title);
+  picture_text(p, left, y + 30, SMALL, GREY, panel->subtitle);
   fly_status status = tiles_draw(p, left, top, panel->width, panel->height, &panel->view, error);
   if (status != FLY_OK) return status;
   draw_axes(p, left, top, panel);
   for (int i = 0; i < PANEL_LINES; i++)
-    picture_text(p, left, top + panel->height + 16 + 22 * i, 2, INK, panel->lines[i]);
+    picture_text(p, left, top + panel->height + 16 + PANEL_LINE * i, SMALL, INK, panel->lines[i]);
   return FLY_OK;
 }

@@ -1,118 +1,129 @@
-/* picture.c: a picture in memory with rectangles and text, written as a PNG. */
-#include <png.h>
+/* picture.c: a picture in memory, drawn and written as a PNG by Cairo: rectangles, single points, text. Rectangles and
+ * points lie on whole pixels, so that their colours are exact. */
+#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "cli.h"
+#include "picture.h"
 
+static fly_status fail_cairo(fly_error *error, const char *path, const char *what, cairo_status_t status) {
+  if (status == CAIRO_STATUS_NO_MEMORY) return fail_memory(error);
+  return fail(error, FLY_ERROR_IO, path, "cannot make %s: %s", what, cairo_status_to_string(status));
+}
+
+static void set_color(cairo_t *cairo, color c) {
+  cairo_set_source_rgb(cairo, (c >> 16) / 255.0, (c >> 8 & 255) / 255.0, (c & 255) / 255.0);
+}
+
+/* Errors stay in the context, which then ignores what is drawn: picture_save reports them. */
 fly_status picture_create(int width, int height, picture *out, fly_error *error) {
-  *out = (picture){.width = width, .height = height};
-  out->rgb = malloc((size_t)width * (size_t)height * 3);
-  if (!out->rgb) return fail_memory(error);
-  memset(out->rgb, 0xff, (size_t)width * (size_t)height * 3);
+  *out = (picture){width, height, cairo_image_surface_create(CAIRO_FORMAT_RGB24, width, height), NULL};
+  out->cairo = cairo_create(out->surface);
+  cairo_status_t status = cairo_status(out->cairo);
+  if (status != CAIRO_STATUS_SUCCESS) return fail_cairo(error, NULL, "a picture", status);
+  picture_fill(out, 0, 0, width, height, WHITE);
   return FLY_OK;
 }
 
 void picture_free(picture *picture) {
-  free(picture->rgb);
-  picture->rgb = NULL;
-}
-
-void picture_dot(picture *p, int x, int y, color c) {
-  if (x < 0 || y < 0 || x >= p->width || y >= p->height) return;
-  uint8_t *at = p->rgb + 3 * ((size_t)y * (size_t)p->width + (size_t)x);
-  at[0] = (uint8_t)(c >> 16);
-  at[1] = (uint8_t)(c >> 8);
-  at[2] = (uint8_t)c;
+  cairo_destroy(picture->cairo);
+  cairo_surface_destroy(picture->surface);
+  *picture = (struct picture){0};
 }
 
 void picture_fill(picture *p, int x, int y, int width, int height, color c) {
-  for (int j = y; j < y + height; j++)
-    for (int i = x; i < x + width; i++) picture_dot(p, i, j, c);
+  set_color(p->cairo, c);
+  cairo_rectangle(p->cairo, x, y, width, height);
+  cairo_fill(p->cairo);
+}
+
+void picture_points(picture *p, int x, int y, int width, int height, color *points) {
+  cairo_surface_t *from = cairo_image_surface_create_for_data((unsigned char *)points, CAIRO_FORMAT_RGB24, width,
+                                                              height, width * (int)sizeof *points);
+  cairo_set_source_surface(p->cairo, from, x, y);
+  cairo_rectangle(p->cairo, x, y, width, height);
+  cairo_fill(p->cairo);
+  set_color(p->cairo, INK); /* lets go of the points */
+  cairo_surface_destroy(from);
 }
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
-enum { GLYPH_WIDTH = 5, ADVANCE = 6 };
+enum { TEXT_MOST = 160 };
+static const double CAPITALS = 0.729; /* the height of DejaVu's capitals, in sizes */
 
-int text_width(const char *text, int scale) {
-  int length = (int)strlen(text);
-  return length ? (length * ADVANCE - 1) * scale : 0;
+static void choose_font(cairo_t *cairo, int size) {
+  cairo_select_font_face(cairo, "DejaVu Sans", CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_NORMAL);
+  cairo_set_font_size(cairo, size);
 }
 
-static void draw_text(picture *p, int x, int y, int scale, color c, const char *text, bool down) {
-  for (int at = 0; *text; text++, at += ADVANCE) {
-    const uint8_t *rows = font_glyph(*text);
-    for (int j = 0; j < GLYPH_ROWS; j++)
-      for (int i = 0; i < GLYPH_WIDTH; i++) {
-        if (!(rows[j] >> (GLYPH_WIDTH - 1 - i) & 1)) continue;
-        int across = down ? TEXT_HEIGHT - 1 - j : at + i, along = down ? at + i : j;
-        picture_fill(p, x + across * scale, y + along * scale, scale, scale, c);
-      }
-  }
+/* False where it is not UTF-8. */
+static bool measure(const char *text, int size, double *width) {
+  cairo_surface_t *surface = cairo_image_surface_create(CAIRO_FORMAT_A8, 1, 1);
+  cairo_t *cairo = cairo_create(surface);
+  cairo_text_extents_t extents = {0};
+  choose_font(cairo, size);
+  cairo_text_extents(cairo, text, &extents);
+  bool valid = cairo_status(cairo) != CAIRO_STATUS_INVALID_STRING;
+  *width = extents.x_advance;
+  cairo_destroy(cairo);
+  cairo_surface_destroy(surface);
+  return valid;
 }
 
-void picture_text(picture *p, int x, int y, int scale, color c, const char *text) {
-  draw_text(p, x, y, scale, c, text, false);
+/* A file's name may be of any bytes, and a text may have been cut: Cairo takes UTF-8 alone. */
+static double drawable(const char *text, int size, char out[TEXT_MOST]) {
+  double width;
+  snprintf(out, TEXT_MOST, "%s", text);
+  if (measure(out, size, &width)) return width;
+  for (char *c = out; *c; c++)
+    if (*c & 0x80) *c = '?';
+  measure(out, size, &width);
+  return width;
 }
 
-void picture_text_down(picture *p, int x, int y, int scale, color c, const char *text) {
-  draw_text(p, x, y, scale, c, text, true);
+int text_width(const char *text, int size) {
+  char shown[TEXT_MOST];
+  return (int)(drawable(text, size, shown) + 0.5);
+}
+
+static void draw_text(picture *p, double x, double y, double turn, int size, color c, const char *text) {
+  char shown[TEXT_MOST];
+  drawable(text, size, shown);
+  cairo_save(p->cairo);
+  set_color(p->cairo, c);
+  choose_font(p->cairo, size);
+  cairo_translate(p->cairo, x, y);
+  cairo_rotate(p->cairo, turn);
+  cairo_move_to(p->cairo, 0, 0);
+  cairo_show_text(p->cairo, shown);
+  cairo_restore(p->cairo);
+}
+
+void picture_text(picture *p, int x, int y, int size, color c, const char *text) {
+  draw_text(p, x, y + CAPITALS * size, 0, size, c, text);
+}
+
+void picture_text_up(picture *p, int x, int y, int size, color c, const char *text) {
+  draw_text(p, x + CAPITALS * size, y + text_width(text, size), -M_PI / 2, size, c, text);
 }
 
 /* ---- PNG --------------------------------------------------------------------------------------------------------- */
 
-enum { COLORS = 256 };
-
-typedef struct palette {
-  uint8_t rgb[COLORS][3];
-  int count;
-} palette;
-
-/* The colour's place in the palette, where it is added if it is new; -1: there are too many. */
-static int palette_index(palette *all, const uint8_t *rgb) {
-  for (int i = 0; i < all->count; i++)
-    if (memcmp(all->rgb[i], rgb, 3) == 0) return i;
-  if (all->count == COLORS) return -1;
-  memcpy(all->rgb[all->count], rgb, 3);
-  return all->count++;
+static cairo_status_t write_part(void *file, const unsigned char *data, unsigned size) {
+  return fwrite(data, 1, size, file) == size ? CAIRO_STATUS_SUCCESS : CAIRO_STATUS_NO_MEMORY;
 }
 
-/* One byte a point; false where the colours are more than a palette holds. */
-static bool make_indices(const picture *p, palette *all, uint8_t *indices) {
-  size_t points = (size_t)p->width * (size_t)p->height;
-  int index = 0;
-  *all = (palette){0};
-  for (size_t i = 0; i < points; i++) {
-    bool same = i > 0 && memcmp(p->rgb + 3 * i, p->rgb + 3 * (i - 1), 3) == 0;
-    if (!same && (index = palette_index(all, p->rgb + 3 * i)) < 0) return false;
-    indices[i] = (uint8_t)index;
-  }
-  return true;
-}
-
-/* Most pictures have a few colours: with a palette the file is several times smaller. */
+/* First to memory, so that a file is whole or not there. */
 fly_status picture_save(const picture *p, const char *path, fly_error *error) {
-  png_image image = {.version = PNG_IMAGE_VERSION,
-                     .width = (png_uint_32)p->width,
-                     .height = (png_uint_32)p->height,
-                     .format = PNG_FORMAT_RGB};
-  palette colors;
-  fly_status status = FLY_OK;
-  uint8_t *indices = malloc((size_t)p->width * (size_t)p->height), *bytes = NULL;
-  if (!indices) return fail_memory(error);
-  bool few = make_indices(p, &colors, indices);
-  if (few) image.format = PNG_FORMAT_RGB_COLORMAP, image.colormap_entries = (png_uint_32)colors.count;
-  png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
-  if (!(bytes = malloc(size))) {
-    status = fail_memory(error);
-  } else if (!png_image_write_to_memory(&image, bytes, &size, 0, few ? indices : p->rgb, 0, few ? colors.rgb : NULL)) {
-    status = fail(error, FLY_ERROR_IO, path, "cannot make a PNG: %s", image.message);
-  } else {
-    struct iovec part = {bytes, size};
-    status = file_save(path, &part, 1, error);
-  }
-  free(indices);
+  char *bytes = NULL;
+  size_t size = 0;
+  FILE *memory = open_memstream(&bytes, &size);
+  if (!memory) return fail_memory(error);
+  cairo_status_t drawn = cairo_status(p->cairo);
+  if (drawn == CAIRO_STATUS_SUCCESS) drawn = cairo_surface_write_to_png_stream(p->surface, write_part, memory);
+  if (fclose(memory) != 0) drawn = CAIRO_STATUS_NO_MEMORY;
+  fly_status status = drawn == CAIRO_STATUS_SUCCESS ? FLY_OK : fail_cairo(error, path, "the picture", drawn);
+  if (status == FLY_OK) status = file_save(path, &(struct iovec){bytes, size}, 1, error);
   free(bytes);
   return status;
 }

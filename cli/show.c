@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
+#include "picture.h"
 
 static const struct argp_option options[] = {
     OPTION_LENGTHS,
@@ -13,6 +13,7 @@ static const struct argp_option options[] = {
     OPTION_Q_OFFSET,
     OPTION_TILE,
     OPTION_THREADS,
+    {"no-legend", KEY_NO_LEGEND, NULL, 0, "Leave out what the colours mean, and wide margins", 0},
     {"out", KEY_OUT, "F.png", 0, "The PNG to write", 0},
     {0}};
 
@@ -61,17 +62,17 @@ static void describe(panel *panel, const arguments *args, const fly_map_info *in
              (long long)panel->view.b, (long long)panel->view.h);
 }
 
-static fly_status draw(const panel *panel, const char *path, fly_error *error) {
-  int width = PANEL_LEFT + panel->width, legend = legend_draw(NULL, 0, 0, panel->view.points);
-  int text = PANEL_LEFT + text_width(panel->lines[1], 2);
-  if (width < legend) width = legend;
+static fly_status draw(const panel *panel, bool legend, const char *path, fly_error *error) {
+  int margin = legend ? MARGIN : MARGIN / 4, text = PANEL_LEFT + text_width(panel->lines[1], SMALL);
+  int width = PANEL_LEFT + panel->width + (legend ? 0 : MARGIN), line = legend_draw(NULL, 0, 0, panel->view.points);
+  int height = PANEL_TOP + panel->height + PANEL_BOTTOM + (legend ? MARGIN : 0);
   if (width < text) width = text;
+  if (legend && width < line) width = line;
   picture p;
-  fly_status status = picture_create(width + 2 * MARGIN, PANEL_TOP + panel->height + PANEL_BOTTOM + 3 * MARGIN, &p,
-                                     error);
-  if (status == FLY_OK) status = panel_draw(&p, MARGIN, MARGIN, panel, error);
+  fly_status status = picture_create(width + 2 * margin, height + 2 * margin, &p, error);
+  if (status == FLY_OK) status = panel_draw(&p, margin, margin, panel, error);
   if (status == FLY_OK) {
-    legend_draw(&p, MARGIN, p.height - MARGIN - 16, panel->view.points);
+    if (legend) legend_draw(&p, margin, p.height - margin - 16, panel->view.points);
     status = picture_save(&p, path, error);
   }
   if (status == FLY_OK) report_line("picture", "%s: %d x %d points", path, p.width, p.height);
@@ -96,7 +97,7 @@ static fly_status show(const arguments *args, bound_mask *mask, const fly_geomet
     fly_map_get_info(map, &info);
     choose_size(&panel, &info);
     describe(&panel, args, &info);
-    status = draw(&panel, args->out, error);
+    status = draw(&panel, !args->no_legend, args->out, error);
   }
   fly_map_release(&map);
   return status;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
+#include "picture.h"
 
 /* Told apart by lightness too, for readers who do not tell the hues apart. */
 static const struct kind_colors {
@@ -47,8 +47,8 @@ static bool pair_visible(const tile_view *view, int i, int j, int width, int hei
   return fly_map_visible(view->map, view->b, view->h, q, kv) == 1;
 }
 
-static void draw_point_row(picture *p, int x, int y, int j, int width, int height, const tile_view *view,
-                           const fly_map_info *info, const row_sums *sums, int64_t rows) {
+static void color_row(color *row, int j, int width, int height, const tile_view *view, const fly_map_info *info,
+                      const row_sums *sums, int64_t rows) {
   for (int i = 0; i < width; i++) {
     int64_t first, last;
     point_tiles(i, width, view->len_kv, info->tile_kv, &first, &last);
@@ -59,7 +59,7 @@ static void draw_point_row(picture *p, int x, int y, int j, int width, int heigh
     color c = mix(share);
     if (view->points && share[FLY_PARTIAL] > 0 && pair_visible(view, i, j, width, height))
       c = kinds[FLY_PARTIAL].visible;
-    picture_dot(p, x + i, y + j, c);
+    row[i] = c;
   }
 }
 
@@ -77,8 +77,9 @@ fly_status tiles_draw(picture *p, int x, int y, int width, int height, const til
   fly_map_info info;
   fly_map_get_info(view->map, &info);
   row_sums sums = {.columns = info.tiles_kv};
+  color *points = malloc(sizeof *points * (size_t)width * (size_t)height);
   size_t size = sizeof(int64_t) * ((size_t)info.tiles_kv + 2);
-  fly_status status = FLY_OK;
+  fly_status status = points ? FLY_OK : fail_memory(error);
   for (int kind = 0; kind < 3; kind++)
     if (!(sums.count[kind] = malloc(size))) status = fail_memory(error);
   int64_t shown_first = -1, shown_last = -1;
@@ -94,10 +95,14 @@ fly_status tiles_draw(picture *p, int x, int y, int width, int height, const til
       shown_first = first;
       shown_last = last;
     }
-    draw_point_row(p, x, y, j, width, height, view, &info, &sums, last - first);
+    color_row(points + (size_t)j * (size_t)width, j, width, height, view, &info, &sums, last - first);
   }
   progress_end();
-  if (status == FLY_OK) draw_grid(p, x, y, width, height, view, &info);
+  if (status == FLY_OK) {
+    picture_points(p, x, y, width, height, points);
+    draw_grid(p, x, y, width, height, view, &info);
+  }
+  free(points);
   for (int kind = 0; kind < 3; kind++) free(sums.count[kind]);
   return status;
 }

@@ -50,7 +50,8 @@ static const char *bad_type(LLVMTypeRef type) {
 
 /* Constant expressions may be addresses of elements, nothing else. NULL, or what is wrong. */
 static const char *bad_constant(LLVMValueRef value) {
-  if (LLVMIsPoison(value)) return "divide by zero or shift by too much in a constant expression";
+  if (LLVMIsPoison(value))
+    return "divide by zero, shift by too much or convert a float that does not fit in a constant expression";
   if (LLVMIsAGlobalValue(value) || !LLVMIsConstant(value)) return NULL;
   if (LLVMIsABlockAddress(value)) return "take the address of a label";
   if (LLVMIsAConstantExpr(value)) {

@@ -6,15 +6,17 @@
  * lanes, a group = the query heads of a (batch entry, key/value head), or one query head where heads have key rows of
  * their own:
  *
- *     groups of a phase * heads of a group * m * (4 (D + DV + D) + 8 + 5 / 64)     Q and dO as f32, dQ; LSE, delta
+ *     groups of a phase * heads of a group * m * (4 (D + DV + D) + 8 + 13 / 64)    Q and dO as f32, dQ; LSE, delta
  *     + workers * 2 * (256 * (2 D + DV + D + DV) + 34 KiB)                         tiles of two blocks of 64 keys
  *
- * bytes, about; 72 KiB for bf16 that stays bf16, and tiles of four blocks where these take no more than
- * TILE_BYTES. Dense f32 tensors without row maps are used where they are, and the terms 4 D, 4 DV, 4 D then vanish
- * but for one block a head. Where rows repeat, their side keeps all of the call's rows: batch * heads * m * (4 D +
- * 8) for queries, groups * n * (4 (D + DV) + 8) for keys, and both add 8 bytes for each row of their tensors; so
- * does a tensor with rows that the call does not read. A phase has as many groups as fit in 16 MiB a worker, and
- * at least one for each worker. */
+ * bytes, about, of which a window uses the same ones again and again; 72 KiB for bf16 that stays bf16, and tiles of
+ * four blocks where these take no more than TILE_BYTES. Dense f32 tensors without row maps are used where they are, and
+ * the terms 4 D, 4 DV, 4 D then vanish but for one block a head. Where rows repeat, their side keeps all of the call's
+ * rows: batch * heads * m * (4 D + 8) for queries, groups * n * (4 (D + DV) + 8) for keys, and both add 8 bytes for
+ * each row of their tensors; so does a tensor with rows that the call does not read. A phase has as many groups as fit
+ * in 16 MiB a worker, and at least one for each worker. */
+
+#include <string.h>
 
 #include "backward.h"
 #include "cuda.h"
@@ -52,9 +54,13 @@ static void place(flyi_backward *b, void *workspace) {
   b->d_q = carve(workspace, &used, d_q ? (b->d_q_in_place ? planes : slots) * k_bytes : 0);
   b->neg_lse = carve(workspace, &used, slots * FLYI_BLOCK * 4);
   b->neg_delta = carve(workspace, &used, slots * FLYI_BLOCK * 4);
+  b->places = carve(workspace, &used, (int64_t)sizeof *b->places);
+  b->after = carve(workspace, &used, slots * (int64_t)sizeof *b->after);
+  b->place = carve(workspace, &used, slots * (int64_t)sizeof *b->place);
   b->special = carve(workspace, &used, slots);
   b->turn = carve(workspace, &used, slots * (int64_t)sizeof *b->turn);
   b->scratch = carve(workspace, &used, b->workers * b->scratch_bytes);
+  b->fetch = carve(workspace, &used, b->workers * (int64_t)sizeof *b->fetch);
   place_side(b, &b->queries, workspace, &used);
   place_side(b, &b->keys, workspace, &used);
   b->bytes = used;
@@ -122,8 +128,11 @@ static fly_status plan(flyi_backward *b, const flyi_call *call, fly_error *error
 /* ---- entry ------------------------------------------------------------------------------------------------------- */
 
 static void run(flyi_backward *b) {
+  memset(b->fetch, 0, sizeof *b->fetch * b->workers);
   for (b->first = 0; b->first < b->groups; b->first += b->phase_groups) {
     b->phase = flyi_min64(b->phase_groups, b->groups - b->first);
+    atomic_init(&b->places->top, 0);
+    atomic_init(&b->places->fresh, 0);
     flyi_parallel(&b->threads, flyi_queries_items(b), flyi_queries_begin, b);
     flyi_parallel(&b->threads, b->phase * b->key_tiles, flyi_backward_tile, b);
   }

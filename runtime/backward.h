@@ -49,6 +49,12 @@ void flyi_sink_gradient(const struct flyi_backward *b);
 /* A tile of keys: what one item of work takes through all queries that see them, in blocks of 64 keys. */
 enum { FLYI_TILE_BLOCKS = 4 /* at most */, FLYI_CACHE_BYTES = 768 << 10 /* of a core's second-level cache */ };
 
+/* Places for blocks of queries that are taken, given back, and taken again while they are in the cache. */
+typedef struct flyi_places {
+  _Atomic uint64_t top; /* of those that were given back, 1 + place; 0: none. Above, a count of changes */
+  atomic_uint fresh;    /* the first of those that never were taken */
+} flyi_places;
+
 typedef struct flyi_backward {
   const flyi_call *call;
   const fly_map *map;
@@ -63,13 +69,17 @@ typedef struct flyi_backward {
   flyi_side queries, keys;
   int64_t key_bytes, scratch_bytes, bytes;
   int64_t first, phase; /* first group of the current phase, and how many */
-  /* The workspace: of a phase, for each query block of each head, unless it is in place: then one for each head, for
-   * the rest of its rows that is no whole block. */
+  /* The workspace: of a phase, as many places as there are query blocks of all heads, unless they are in place: then
+   * one for each head, for the rest of its rows that is no whole block. */
   float *q, *d_out, *d_q;
+  flyi_places *places;
+  atomic_uint *after;         /* [places]: the next one of those that are free */
+  int32_t *place;             /* [phase_groups, group_heads, query_blocks]: where a block's rows are */
   float *neg_lse, *neg_delta; /* [phase_groups, group_heads, query_blocks, 64] */
   uint8_t *special;           /* [phase_groups, group_heads, query_blocks] */
   atomic_int *turn;           /* likewise: the tile of keys that may add to dQ next */
   char *scratch;              /* [workers] */
+  flyi_fetch_cpu *fetch;      /* likewise */
 } flyi_backward;
 
 /* ---- rows that are needed soon (backward_fetch.c) ---------------------------------------------------------------- */
@@ -85,11 +95,11 @@ void flyi_fetch_add_block(flyi_fetch_cpu *f, const float *rows, int width);
 /* 64 queries of a head of a group. */
 typedef struct flyi_queries {
   flyi_group group;
-  int64_t h, slot, row, first_row; /* slot of the phase; row of the entry, and with its sequence's start */
+  int64_t h, plane, slot, row, first_row; /* plane and slot of the phase; row of the entry, with its sequence's start */
   int count;
   bool first; /* the tile at hand is the first that meets them */
   bool q_in_place, d_out_in_place, d_q_in_place;
-  float *q, *d_out, *d_q; /* d_q null: not wanted */
+  float *q, *d_out, *d_q; /* where they are ready; d_q null: not wanted */
 } flyi_queries;
 
 flyi_queries flyi_queries_at(const flyi_backward *b, int64_t g, flyi_group group, int64_t head, int64_t block);
@@ -98,6 +108,8 @@ void flyi_queries_begin(void *backward, int64_t item, int worker);
 int64_t flyi_queries_items(const flyi_backward *b);
 /* Tile `tile` meets the queries: when this returns they are ready. */
 void flyi_queries_open(const flyi_backward *b, flyi_queries *x, int tile, flyi_fetch_cpu *fetch);
+/* Asks for what an earlier tile has made ready. */
+void flyi_queries_fetch(const flyi_backward *b, flyi_queries *x, flyi_fetch_cpu *fetch);
 /* Adds the tile's part of dQ, `count` blocks of pairs, in its turn. */
 void flyi_queries_add(const flyi_backward *b, const flyi_queries *x, int tile, const flyi_backward_cpu *pairs,
                       int count);

@@ -4,7 +4,8 @@
  * A block of queries meets the tiles of keys in its row of the block map in ascending order, whoever computes them. The
  * first tile of the row makes the queries ready (packing, LSE, delta); every tile adds to dQ when `turn` names it, and
  * passes the turn on to the next one. So every sum is the same for any number of threads, without atomic additions and
- * without a dQ for each thread. */
+ * without a dQ for each thread. What is not in place in the caller's tensors has a place from the first tile to the
+ * last. */
 #include <sched.h>
 #include <string.h>
 
@@ -19,29 +20,55 @@ enum {
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
 
-/* What is not in place has a slot for each block, the rest one a head. */
 flyi_queries flyi_queries_at(const flyi_backward *b, int64_t g, flyi_group group, int64_t head, int64_t block) {
   const fly_attention *c = &b->call->c;
   int64_t h = group.h + head, plane = g * b->group_heads + head, slot = plane * b->query_blocks + block;
-  flyi_queries x = {.group = group, .h = h, .slot = slot, .row = block * FLYI_BLOCK};
+  flyi_queries x = {.group = group, .h = h, .plane = plane, .slot = slot, .row = block * FLYI_BLOCK};
   x.first_row = flyi_start_of(c->geometry.cu_seqlens_q, group.b) + x.row;
   x.count = (int)flyi_min64(flyi_len_q(&c->geometry, group.b) - x.row, FLYI_BLOCK);
   bool whole = x.count == FLYI_BLOCK;
   x.q_in_place = b->q_in_place && whole, x.d_out_in_place = b->d_out_in_place && whole;
   x.d_q_in_place = b->d_q_in_place && whole;
-  x.q = x.q_in_place ? (float *)flyi_plane_row(&c->q, group.b, h, x.first_row)
-                     : b->q + (b->q_in_place ? plane : slot) * FLYI_BLOCK * b->k_width;
-  x.d_out = x.d_out_in_place ? (float *)flyi_plane_row(&c->d_out, group.b, h, x.first_row)
-                             : b->d_out + (b->d_out_in_place ? plane : slot) * FLYI_BLOCK * b->v_width;
-  if (!c->d_q.data)
-    x.d_q = NULL;
-  else if (b->queries.repeats)
-    x.d_q = flyi_side_sums(b, &b->queries, 0, group.b, h, x.row);
-  else if (x.d_q_in_place)
-    x.d_q = (float *)flyi_plane_row(&c->d_q, group.b, h, x.first_row);
-  else
-    x.d_q = b->d_q + (b->d_q_in_place ? plane : slot) * FLYI_BLOCK * b->k_width;
   return x;
+}
+
+/* What is not in place is where the block's place is, the rest one a head. */
+static void find_rows(const flyi_backward *b, flyi_queries *x) {
+  const fly_attention *c = &b->call->c;
+  int64_t place = b->place[x->slot];
+  x->q = x->q_in_place ? (float *)flyi_plane_row(&c->q, x->group.b, x->h, x->first_row)
+                       : b->q + (b->q_in_place ? x->plane : place) * FLYI_BLOCK * b->k_width;
+  x->d_out = x->d_out_in_place ? (float *)flyi_plane_row(&c->d_out, x->group.b, x->h, x->first_row)
+                               : b->d_out + (b->d_out_in_place ? x->plane : place) * FLYI_BLOCK * b->v_width;
+  if (!c->d_q.data)
+    x->d_q = NULL;
+  else if (b->queries.repeats)
+    x->d_q = flyi_side_sums(b, &b->queries, 0, x->group.b, x->h, x->row);
+  else if (x->d_q_in_place)
+    x->d_q = (float *)flyi_plane_row(&c->d_q, x->group.b, x->h, x->first_row);
+  else
+    x->d_q = b->d_q + (b->d_q_in_place ? x->plane : place) * FLYI_BLOCK * b->k_width;
+}
+
+/* A place, the one that was given back last: it is in the cache. A count of changes beside `top` tells a list that has
+ * changed in between from one that has not, though the same place be its first again. */
+static int32_t take_place(const flyi_backward *b) {
+  flyi_places *p = b->places;
+  uint64_t top = atomic_load_explicit(&p->top, memory_order_acquire), next;
+  do {
+    if (!(uint32_t)top) return (int32_t)atomic_fetch_add_explicit(&p->fresh, 1, memory_order_relaxed);
+    next = ((top >> 32) + 1) << 32 | atomic_load_explicit(&b->after[(uint32_t)top - 1], memory_order_relaxed);
+  } while (!atomic_compare_exchange_weak_explicit(&p->top, &top, next, memory_order_acq_rel, memory_order_acquire));
+  return (int32_t)((uint32_t)top - 1);
+}
+
+static void give_place(const flyi_backward *b, int32_t place) {
+  flyi_places *p = b->places;
+  uint64_t top = atomic_load_explicit(&p->top, memory_order_relaxed), next;
+  do {
+    atomic_store_explicit(&b->after[place], (uint32_t)top, memory_order_relaxed);
+    next = ((top >> 32) + 1) << 32 | (uint32_t)(place + 1);
+  } while (!atomic_compare_exchange_weak_explicit(&p->top, &top, next, memory_order_acq_rel, memory_order_relaxed));
 }
 
 /* The tile of the first block of keys, from `block` on, that a block of queries sees some of. */
@@ -115,7 +142,7 @@ static void pack(const flyi_backward *b, const flyi_queries *x) {
   b->special[x->slot] = b->code->pack_queries(&p) != 0;
 }
 
-/* The rows of a block behind, which this worker may have to make ready soon, and where they are packed. */
+/* The rows of a block behind, which this worker may have to make ready soon. */
 static void fetch_next(const flyi_backward *b, const flyi_queries *x, flyi_fetch_cpu *fetch) {
   const fly_attention *c = &b->call->c;
   int64_t ahead = b->tile_blocks * FLYI_BLOCK, row = x->row + ahead, first_row = x->first_row + ahead;
@@ -126,18 +153,24 @@ static void fetch_next(const flyi_backward *b, const flyi_queries *x, flyi_fetch
   flyi_fetch_add(fetch, &c->out, x->group.b, x->h, first_row, out_rows, count);
   flyi_fetch_add(fetch, &c->d_out, x->group.b, x->h, first_row, out_rows, count);
   if (b->d_q_in_place) flyi_fetch_add(fetch, &c->d_q, x->group.b, x->h, first_row, NULL, count);
-  if (count <= 0) return;
-  if (!b->q_in_place) flyi_fetch_add_block(fetch, x->q + ahead * b->k_width, b->k_width);
-  if (!b->d_out_in_place) flyi_fetch_add_block(fetch, x->d_out + ahead * b->v_width, b->v_width);
-  if (!b->d_q_in_place && x->d_q) flyi_fetch_add_block(fetch, x->d_q + ahead * b->k_width, b->k_width);
+}
+
+void flyi_queries_fetch(const flyi_backward *b, flyi_queries *x, flyi_fetch_cpu *fetch) {
+  if (atomic_load_explicit(&b->turn[x->slot], memory_order_acquire) == NOT_READY) return;
+  find_rows(b, x);
+  flyi_fetch_add_block(fetch, x->q, b->k_width);
+  flyi_fetch_add_block(fetch, x->d_out, b->v_width);
+  flyi_fetch_add_block(fetch, x->d_q, b->k_width);
 }
 
 /* Where the finished rows of dQ go, if this is their last tile. */
 static void fetch_last(const flyi_backward *b, const flyi_queries *x, int tile, flyi_fetch_cpu *fetch) {
   const fly_attention *c = &b->call->c;
   const int32_t *rows = flyi_map_rows(&c->geometry.q_rows, x->group.b, x->h, x->first_row);
-  if (!rows || !x->d_q || b->queries.repeats || next_tile(b, x, (int64_t)(tile + 1) * b->tile_blocks) != DONE) return;
-  flyi_fetch_add(fetch, &c->d_q, x->group.b, x->h, 0, rows, x->count);
+  if (!b->call->c.d_q.data || b->d_q_in_place || b->queries.repeats ||
+      next_tile(b, x, (int64_t)(tile + 1) * b->tile_blocks) != DONE)
+    return;
+  flyi_fetch_add(fetch, &c->d_q, x->group.b, x->h, x->first_row, rows, x->count);
 }
 
 static void pause_a_while(int spins) {
@@ -156,11 +189,14 @@ void flyi_queries_open(const flyi_backward *b, flyi_queries *x, int tile, flyi_f
   x->first = next_tile(b, x, 0) == tile;
   if (x->first) {
     fetch_next(b, x, fetch);
+    b->place[x->slot] = take_place(b);
+    find_rows(b, x);
     pack(b, x);
     atomic_store_explicit(turn, tile, memory_order_release);
   }
   fetch_last(b, x, tile, fetch);
   for (int i = 0; atomic_load_explicit(turn, memory_order_acquire) == NOT_READY; i++) pause_a_while(i);
+  if (!x->first) find_rows(b, x);
 }
 
 void flyi_queries_add(const flyi_backward *b, const flyi_queries *x, int tile, const flyi_backward_cpu *pairs,
@@ -174,5 +210,6 @@ void flyi_queries_add(const flyi_backward *b, const flyi_queries *x, int tile, c
   int next = next_tile(b, x, (int64_t)(tile + 1) * b->tile_blocks);
   if (next == DONE && !b->queries.repeats && !x->d_q_in_place)
     flyi_side_store(b, &b->queries, 0, x->group.b, x->h, x->row, x->count, x->d_q, b->k_width);
+  if (next == DONE) give_place(b, b->place[x->slot]);
   atomic_store_explicit(turn, next, memory_order_release);
 }

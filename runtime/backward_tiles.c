@@ -31,7 +31,7 @@ typedef struct tile {
   bool packed;
   bool far; /* the queries of a head do not stay in the cache until the next tile */
   key_block block[FLYI_TILE_BLOCKS];
-  flyi_fetch_cpu fetch;
+  flyi_fetch_cpu *fetch; /* the worker's: what is left goes on with its next tile */
 } tile;
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
@@ -135,7 +135,7 @@ static void take_queries(tile *t, int64_t head, int64_t block) {
   const fly_attention *c = &b->call->c;
   flyi_backward_cpu pairs[FLYI_TILE_BLOCKS];
   flyi_queries x = flyi_queries_at(b, t->g, t->group, head, block);
-  flyi_queries_open(b, &x, (int)t->index, &t->fetch);
+  flyi_queries_open(b, &x, (int)t->index, t->fetch);
   int count = 0;
   for (int i = 0; i < t->count; i++) {
     key_block *keys = &t->block[i];
@@ -171,7 +171,7 @@ static void take_queries(tile *t, int64_t head, int64_t block) {
         .slope = c->kernel->score ? c->kernel->score->code.slope : NULL,
         .score_args = b->call->score_args,
         .scratch = keys->work,
-        .fetch = &t->fetch,
+        .fetch = t->fetch,
     };
     b->code->block(&pairs[count++]);
   }
@@ -183,20 +183,20 @@ static void fetch_queries(tile *t, int64_t head, int64_t block) {
   const flyi_backward *b = t->b;
   if (!t->far || block >= flyi_blocks(flyi_len_q(&b->call->c.geometry, t->group.b))) return;
   flyi_queries x = flyi_queries_at(b, t->g, t->group, head, block);
-  flyi_fetch_add_block(&t->fetch, x.q, b->k_width);
-  flyi_fetch_add_block(&t->fetch, x.d_out, b->v_width);
-  flyi_fetch_add_block(&t->fetch, x.d_q, b->k_width);
+  flyi_queries_fetch(b, &x, t->fetch);
 }
 
 /* Whether Q, dO and dQ of so many blocks of queries stay in the cache until the next tile, and how many rows to ask for
- * at a time. Whole rows, because a count that changes from time to time would cost more than it hides. What comes from
- * all over memory takes longest, and best goes many at once. */
+ * at a time, so that all that a tile needs (Q, O, dO, dQ, K, V, dK and dV of its rows) comes with its blocks. Whole
+ * rows, because a count that changes from time to time would cost more than it hides. What comes from all over memory
+ * takes longest, and best goes many at once. */
 static void plan_fetches(tile *t, int64_t query_blocks) {
   const flyi_backward *b = t->b;
   const fly_geometry *g = &b->call->c.geometry;
   t->far = query_blocks * FLYI_BLOCK * (2 * b->k_width + b->v_width) * 4 > FLYI_CACHE_BYTES;
-  bool many = t->far && 3 * FLYI_BLOCK > t->count * FLYI_FETCHES;
-  t->fetch.rows = g->q_rows.rows || g->kv_rows.rows ? 6 : many ? 2 : 1;
+  int64_t rows = FLYI_BLOCK * (8 * t->count + (t->far ? 3 * query_blocks : 0));
+  int64_t fetches = FLYI_FETCHES * t->count * query_blocks;
+  t->fetch->rows = g->q_rows.rows || g->kv_rows.rows ? 6 : fetches ? 1 + (int)(rows / fetches) : 1;
 }
 
 static void take_head(tile *t, int64_t head) {
@@ -231,7 +231,8 @@ void flyi_backward_tile(void *context, int64_t item, int worker) {
     memset(t.block[i].d_k, 0, sizeof(float) * FLYI_BLOCK * b->k_width);
     memset(t.block[i].d_v, 0, sizeof(float) * FLYI_BLOCK * b->v_width);
   }
-  fetch_tile(b, item + b->workers, &t, &t.fetch);
+  t.fetch = &b->fetch[worker];
+  fetch_tile(b, item + b->workers, &t, t.fetch);
   for (int64_t head = 0; head < b->group_heads; head++) take_head(&t, head);
   for (int i = 0; i < t.count; i++) {
     const key_block *x = &t.block[i];

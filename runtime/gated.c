@@ -32,12 +32,8 @@ static int64_t chunks_of(const flyi_gated *g) { return (g->rows + CHUNK_ROWS - 1
 
 static void place_logits(const pass *p, int part, int64_t b, int64_t h, int64_t row, flyi_gate_cpu *out) {
   const fly_gate *gate = &p->g->parts[part].gate;
-  const flyi_logits *x = &p->projection->part[part];
-  if (x->data) {
-    out->channels = (int32_t)gate->weight.shape[2];
-    out->logits = x->data + (b * p->projection->tiles * FLYI_GATE_ROWS + row) * x->stride + h * out->channels;
-    out->logits_stride = x->stride, out->logits_type = FLY_F32;
-    out->d_logits = (void *)out->logits, out->d_logits_stride = x->stride;
+  if (flyi_gate_projected(gate)) {
+    flyi_projection_place(p->projection, part, b, h, row, out);
     return;
   }
   out->channels = (int32_t)gate->logits.shape[3];
@@ -91,37 +87,44 @@ static fly_tensor dense_like(const fly_tensor *t) {
   return fly_tensor_dense(NULL, t->type, t->shape[0], t->shape[1], t->shape[2], t->shape[3]);
 }
 
-/* What the parts' calls work in, and tensors of this call: one block that the library keeps for the next call, because
- * fresh pages would cost a twentieth of it. */
+/* What the parts' calls work in, tensors of this call, and its projection: one block that the library keeps for the
+ * next call, because fresh pages would cost a twentieth of it. */
 typedef struct room {
   char *memory;
   size_t attention; /* bytes of it for a part's call */
 } room;
 
+static size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
 static size_t bytes_of(const fly_tensor *t) {
   size_t rows = (size_t)(t->shape[0] * t->shape[1] * t->shape[2]);
-  return (rows * (size_t)t->shape[3] * fly_type_size(t->type) + 63) / 64 * 64;
+  return round_up(rows * (size_t)t->shape[3] * fly_type_size(t->type));
 }
 
-/* The tensors without data get their place. */
-static fly_status open_room(const flyi_gated *g, bool backward, fly_tensor *tensors, int count, room *r,
-                            fly_error *error) {
-  size_t all, bytes;
+static fly_status attention_bytes(const flyi_gated *g, bool backward, size_t *most, fly_error *error) {
   for (int i = 0; i < g->c.count; i++) {
+    size_t bytes;
     fly_attention a = g->parts[i].attention;
     if (!backward) a.out = g->c.out;
     a.d_out = g->c.d_out;
     fly_status status = backward ? fly_attention_backward_workspace(&a, &bytes, error)
                                  : fly_attention_workspace(&a, &bytes, error);
     if (status) return status;
-    if (bytes > r->attention) r->attention = (bytes + 63) / 64 * 64;
+    if (bytes > *most) *most = round_up(bytes);
   }
-  all = r->attention;
+  return FLY_OK;
+}
+
+/* r->attention is set. The tensors without data get their place, and so does the projection, which is made. */
+static fly_status open_room(const flyi_gated *g, bool backward, fly_tensor *tensors, int count, room *r,
+                            flyi_projection *projection, fly_error *error) {
+  size_t projected = round_up(flyi_projection_plan(projection, g, backward)), all = r->attention + projected;
   for (int i = 0; i < count; i++) all += tensors[i].data ? 0 : bytes_of(&tensors[i]);
   if (!(r->memory = flyi_workspace_take(all))) return flyi_no_memory(error);
-  char *at = r->memory + r->attention;
+  char *at = r->memory + r->attention + projected;
   for (int i = 0; i < count; i++)
     if (!tensors[i].data) tensors[i].data = at, at += bytes_of(&tensors[i]);
+  flyi_projection_create(projection, backward, r->memory + r->attention);
   return FLY_OK;
 }
 
@@ -207,13 +210,12 @@ fly_status fly_gated_forward(const fly_gated_call *call, fly_error *error) {
   }
   int closing = closing_part(&g);
   place_outs(&g, closing, outs);
-  if ((status = open_room(&g, false, outs, g.c.count, &room, error)) ||
+  if ((status = attention_bytes(&g, false, &room.attention, error)) ||
       (status = open_pass(&g, &projection, outs, &p, error)) ||
-      (status = flyi_projection_create(&g, false, &projection, error)))
+      (status = open_room(&g, false, outs, g.c.count, &room, &projection, error)))
     goto done;
   status = attend_all(&g, closing, outs, &room, &p, error);
 done:
-  flyi_projection_free(&projection);
   flyi_workspace_give(room.memory);
   free(p.scratch), free(outs), free(g.parts);
   return status;
@@ -252,15 +254,14 @@ fly_status fly_gated_backward(const fly_gated_call *call, fly_error *error) {
   for (int i = 0; i < g.c.count; i++) outs[i] = g.parts[i].attention.out;
   share = dense_like(&g.c.out);
   bool attention = g.c.d_q.data || g.c.d_k.data || g.c.d_v.data;
-  if ((attention && (status = open_room(&g, true, &share, 1, &room, error))) ||
+  if ((attention && (status = attention_bytes(&g, true, &room.attention, error))) ||
       (status = open_pass(&g, &projection, outs, &p, error)) ||
-      (status = flyi_projection_create(&g, true, &projection, error)))
+      (status = open_room(&g, true, &share, attention, &room, &projection, error)))
     goto done;
   for (int i = 0; i < g.c.count; i++)
     if ((status = back_part(&g, &p, i, &share, &room, error))) goto done;
   flyi_projection_backward(&projection);
 done:
-  flyi_projection_free(&projection);
   flyi_workspace_give(room.memory);
   free(p.scratch), free(outs), free(g.parts);
   return status;

@@ -31,31 +31,32 @@ fly_status flyi_cuda_gated_call(const flyi_gated *g, bool backward, fly_error *e
 
 /* ---- projected gates (gated_project.c) --------------------------------------------------------------------------- */
 
-/* Logits of one part, token by token: [batch][tiles of 64 rows][stride], channel c of head h at h * channels + c. */
-typedef struct flyi_logits {
-  float *data;     /* NULL: not projected */
-  int64_t columns; /* heads * channels */
-  int64_t stride;  /* padded to vectors */
-  float *weight;   /* [columns][stride of x] */
-  float *bias;     /* [columns] */
-  float *panels;   /* backward: the weights in panels of 64 channels of x: [columns][64] each */
-} flyi_logits;
-
+/* The gates of all parts as columns, channel c of head h of part i at first[i] + h * channels + c. Tokens are in tiles
+ * of 64: tile t of batch entry b is item b * tiles + t. */
 typedef struct flyi_projection {
   const flyi_gated *g;
-  flyi_logits *part;
-  int64_t tiles;  /* of 64 rows, of a batch entry */
+  int64_t first[FLYI_GATE_PARTS + 1];
+  int64_t tiles;  /* of a batch entry */
   int64_t width;  /* of x */
-  int64_t stride; /* of a row of x, with a channel that is 1, padded */
-  float *scratch; /* [workers]: two tiles of x */
+  int64_t row;    /* columns, padded to fours */
+  int64_t stride; /* of a row of weights: width, padded to vectors, and one vector more */
+  int64_t ranges; /* backward: of items, for which sums over tokens are made; 0: many gates, some at a time */
+  float *logits;  /* [items][64][row], later their gradients */
+  float *weight;  /* [row][stride] */
+  float *bias;    /* [row] */
+  float *sums;    /* backward: [ranges, or 1][row][stride], d_weight and behind it d_bias */
+  float *scratch; /* [workers]: a tile of x, four rows of d_x */
   int64_t scratch_floats;
-  void *memory;
 } flyi_projection;
 
+/* The sizes, and the bytes of memory that it works in, 0 if all gates are given. */
+size_t flyi_projection_plan(flyi_projection *out, const flyi_gated *g, bool backward);
 /* Packs the weights and makes the logits. */
-fly_status flyi_projection_create(const flyi_gated *g, bool backward, flyi_projection *out, fly_error *error);
+void flyi_projection_create(flyi_projection *p, bool backward, void *memory);
+/* Where rows from `row` on of a projected part have their logits, which their gradients may replace. Rows of several
+ * tiles follow each other. */
+void flyi_projection_place(const flyi_projection *p, int part, int64_t b, int64_t h, int64_t row, flyi_gate_cpu *out);
 /* From logits that have become their gradients: d_x, d_weight, d_bias, where wanted. */
 void flyi_projection_backward(flyi_projection *p);
-void flyi_projection_free(flyi_projection *p);
 
 #endif

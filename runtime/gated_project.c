@@ -1,12 +1,13 @@
 /* gated_project.c: logits of gates from the tokens' own vectors, and their gradients. Input: x, weights, biases.
  * Output: logits as f32, token by token; later d_x, d_weight, d_bias from the logits' gradients.
  *
- * Three products (templates/gate_cpu.c), with x in tiles of 64 tokens and the weights as f32, the bias behind each row:
+ * Three products (templates/gate_cpu.c) over tiles of 64 tokens, with the weights of all parts one below the other:
  *
- *     logits = x W' + bias     d_x = d_logits W     (d_W, d_bias) = d_logits' (x, 1)
+ *     logits = x W' + bias     d_x = d_logits W     d_W = d_logits' x, d_bias = d_logits' 1
  *
- * Each sum runs in one order whatever the number of threads: a tile of logits or d_x is one item, as are 16 gates of
- * d_W. */
+ * Each sum runs in one order whatever the number of threads. Of few gates, a range of tiles is one item, which makes
+ * d_x and its own sums over tokens while x is near; the ranges' sums are added in order. Of many, whose sums are large,
+ * an item is a tile of d_x, or 16 gates and all tokens. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,10 +15,11 @@
 
 enum {
   SIDE = 4,
-  PANEL = 64,
   TILE = FLYI_GATE_ROWS,
   LANES = 16 /* the most of any target */,
-  GATES = 16 /* of an item */
+  GATES = 16 /* of an item, if they are many */,
+  RANGES = 64 /* at most */,
+  NEAR_FLOATS = 32 << 10 /* d_weight of few gates, which stays in a near cache while x passes by */
 };
 
 static int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
@@ -30,18 +32,30 @@ static float *carve(float *memory, int64_t *used, int64_t floats) {
   return at;
 }
 
-static int64_t place(flyi_projection *p, bool backward, int workers, float *memory) {
+static int64_t place(flyi_projection *p, bool backward, float *memory) {
   int64_t used = 0;
-  for (int i = 0; i < p->g->c.count; i++) {
-    flyi_logits *x = &p->part[i];
-    if (!flyi_gate_projected(&p->g->parts[i].gate)) continue;
-    x->data = carve(memory, &used, p->g->batch * p->tiles * TILE * x->stride);
-    x->weight = carve(memory, &used, x->columns * p->stride);
-    x->bias = carve(memory, &used, x->columns);
-    x->panels = backward ? carve(memory, &used, round_up(p->stride, PANEL) * x->columns) : NULL;
-  }
-  p->scratch = carve(memory, &used, workers * p->scratch_floats);
+  p->logits = carve(memory, &used, p->g->batch * p->tiles * TILE * p->row);
+  p->weight = carve(memory, &used, p->row * p->stride);
+  p->bias = carve(memory, &used, p->row);
+  if (backward) p->sums = carve(memory, &used, (p->ranges ? p->ranges : 1) * p->row * p->stride);
+  p->scratch = carve(memory, &used, flyi_worker_count(&p->g->threads, INT64_MAX) * p->scratch_floats);
   return used;
+}
+
+size_t flyi_projection_plan(flyi_projection *p, const flyi_gated *g, bool backward) {
+  int64_t columns = 0, tiles = (g->rows + TILE - 1) / TILE;
+  *p = (flyi_projection){.g = g, .tiles = tiles, .width = g->c.x.shape[3]};
+  if (!g->projects) return 0;
+  for (int i = 0; i < g->c.count; i++) {
+    p->first[i] = columns;
+    if (flyi_gate_projected(&g->parts[i].gate)) columns += g->heads * g->parts[i].gate.weight.shape[2];
+  }
+  p->first[g->c.count] = columns;
+  p->row = round_up(columns, SIDE);
+  p->stride = round_up(p->width, LANES) + LANES;
+  p->scratch_floats = (TILE + SIDE) * p->stride;
+  if (backward && p->row * p->stride <= NEAR_FLOATS) p->ranges = flyi_min64(g->batch * tiles, RANGES);
+  return (size_t)place(p, backward, NULL) * sizeof(float);
 }
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
@@ -52,178 +66,198 @@ static void load_row(const flyi_projection *p, const fly_tensor *t, int64_t colu
                    (int32_t)t->shape[3]);
 }
 
-static void pack_part(void *context, int64_t item, int worker) {
-  (void)worker;
-  flyi_projection *p = context;
-  flyi_logits *x = &p->part[item];
-  const fly_gate *gate = &p->g->parts[item].gate;
-  if (!x->data) return;
-  memset(x->weight, 0, sizeof *x->weight * x->columns * p->stride);
-  memset(x->bias, 0, sizeof *x->bias * x->columns);
-  for (int64_t column = 0; column < x->columns; column++) {
-    float *row = x->weight + column * p->stride;
-    load_row(p, &gate->weight, column, row);
-    if (gate->bias.data) load_row(p, &gate->bias, column, x->bias + column);
-    for (int64_t i = 0; x->panels && i < p->stride; i += PANEL)
-      memcpy(x->panels + i * x->columns + column * PANEL, row + i, sizeof *row * flyi_min64(PANEL, p->stride - i));
+static void pack_weights(const flyi_projection *p) {
+  memset(p->weight, 0, sizeof *p->weight * p->row * p->stride);
+  memset(p->bias, 0, sizeof *p->bias * p->row);
+  for (int i = 0; i < p->g->c.count; i++) {
+    const fly_gate *gate = &p->g->parts[i].gate;
+    for (int64_t column = p->first[i]; column < p->first[i + 1]; column++) {
+      load_row(p, &gate->weight, column - p->first[i], p->weight + column * p->stride);
+      if (gate->bias.data) load_row(p, &gate->bias, column - p->first[i], p->bias + column);
+    }
   }
 }
 
 /* ---- tiles of tokens --------------------------------------------------------------------------------------------- */
 
-static int tile_rows(const flyi_projection *p, int64_t tile) { return (int)flyi_min64(p->g->rows - tile * TILE, TILE); }
+static int tile_rows(const flyi_projection *p, int64_t item) {
+  return (int)flyi_min64(p->g->rows - item % p->tiles * TILE, TILE);
+}
 
-/* x as [64][stride], a channel that is 1 behind it, zeros elsewhere. */
-static void load_tile(const flyi_projection *p, int64_t b, int64_t tile, float *out) {
+static char *tile_of(const flyi_projection *p, const fly_tensor *t, int64_t item) {
+  return flyi_plane_row(t, item / p->tiles, 0, item % p->tiles * TILE);
+}
+
+/* A tile of x as f32: where it is, if its rows are whole vectors, else copied, with zeros behind its channels. */
+static const float *tile_of_x(const flyi_projection *p, int64_t item, float *copy, int64_t *stride) {
   const fly_tensor *x = &p->g->c.x;
-  int count = tile_rows(p, tile);
-  p->g->code->load(out, p->stride, flyi_plane_row(x, b, 0, tile * TILE), x->stride[2], x->type, count,
-                   (int32_t)p->width);
-  for (int r = 0; r < count; r++) {
-    memset(out + r * p->stride + p->width, 0, sizeof *out * (p->stride - p->width));
-    out[r * p->stride + p->width] = 1;
+  int64_t rest = round_up(p->width, LANES) - p->width;
+  if (x->type == FLY_F32 && !rest) {
+    *stride = x->stride[2];
+    return (float *)tile_of(p, x, item);
   }
+  p->g->code->load(copy, p->stride, tile_of(p, x, item), x->stride[2], x->type, tile_rows(p, item), (int32_t)p->width);
+  for (int r = 0; r < TILE; r++) memset(copy + r * p->stride + p->width, 0, sizeof *copy * rest);
+  *stride = p->stride;
+  return copy;
 }
 
-static float *logits_tile(const flyi_logits *x, int64_t item) { return x->data + item * TILE * x->stride; }
-
-/* Four gates' weights stay in the nearest cache, while the tile's tokens pass by. */
-static void project_part(const flyi_projection *p, const flyi_logits *x, const float *tile, int64_t tile_row, int count,
-                         float *out) {
-  for (int64_t column = 0; column < x->columns; column += SIDE)
-    for (int r = 0; r < count; r += SIDE)
-      p->g->code->dots(&(flyi_dots_cpu){.out = out + r * x->stride + column,
-                                        .out_row = x->stride,
-                                        .a = tile + r * tile_row,
-                                        .a_row = tile_row,
-                                        .b = x->weight + column * p->stride,
-                                        .b_row = p->stride,
-                                        .bias = x->bias + column,
-                                        .depth = (int32_t)p->width,
-                                        .rows = (int32_t)flyi_min64(SIDE, count - r),
-                                        .columns = (int32_t)flyi_min64(SIDE, x->columns - column)});
-}
+/* A tile's logits or their gradients. */
+static float *logits_of(const flyi_projection *p, int64_t item) { return p->logits + item * TILE * p->row; }
 
 static void project_tile(void *context, int64_t item, int worker) {
   const flyi_projection *p = context;
-  const fly_tensor *x = &p->g->c.x;
-  int64_t b = item / p->tiles, tile = item % p->tiles, stride = p->stride;
-  const float *rows = p->scratch + worker * p->scratch_floats;
-  if (x->type == FLY_F32)
-    rows = (float *)flyi_plane_row(x, b, 0, tile * TILE), stride = x->stride[2];
-  else
-    load_tile(p, b, tile, p->scratch + worker * p->scratch_floats);
-  for (int i = 0; i < p->g->c.count; i++)
-    if (p->part[i].data) project_part(p, &p->part[i], rows, stride, tile_rows(p, tile), logits_tile(&p->part[i], item));
+  int64_t stride;
+  const float *x = tile_of_x(p, item, p->scratch + worker * p->scratch_floats, &stride);
+  float *logits = logits_of(p, item);
+  int count = tile_rows(p, item);
+  for (int r = 0; r < count; r += SIDE)
+    for (int64_t column = 0; column < p->row; column += SIDE)
+      p->g->code->dots(&(flyi_dots_cpu){.out = logits + r * p->row + column,
+                                        .out_row = p->row,
+                                        .a = x + r * stride,
+                                        .a_row = stride,
+                                        .b = p->weight + column * p->stride,
+                                        .b_row = p->stride,
+                                        .bias = p->bias + column,
+                                        .depth = (int32_t)p->width,
+                                        .rows = (int32_t)flyi_min64(SIDE, count - r)});
 }
 
-static void d_x_tile(void *context, int64_t item, int worker) {
-  const flyi_projection *p = context;
-  float *tile = p->scratch + worker * p->scratch_floats;
-  int count = tile_rows(p, item % p->tiles);
-  memset(tile, 0, sizeof *tile * TILE * p->stride);
-  for (int i = 0; i < p->g->c.count; i++) {
-    const flyi_logits *x = &p->part[i];
-    if (!x->data) continue;
-    const float *d_logits = logits_tile(x, item);
-    for (int64_t channel = 0; channel < p->stride; channel += PANEL)
-      for (int r = 0; r < count; r += SIDE)
-        p->g->code->product(&(flyi_product_cpu){.out = tile + r * p->stride + channel,
-                                                .out_row = p->stride,
-                                                .a = d_logits + r * x->stride,
-                                                .a_step = 1,
-                                                .a_row = x->stride,
-                                                .b = x->panels + channel * x->columns,
-                                                .b_step = PANEL,
-                                                .width = (int32_t)flyi_min64(PANEL, p->stride - channel),
-                                                .depth = (int32_t)x->columns});
-  }
-  const fly_tensor *d_x = &p->g->c.d_x;
-  p->g->code->store(flyi_plane_row(d_x, item / p->tiles, 0, item % p->tiles * TILE), d_x->stride[2], d_x->type, tile,
-                    p->stride, count, (int32_t)p->width);
+void flyi_projection_create(flyi_projection *p, bool backward, void *memory) {
+  if (!p->g->projects) return;
+  place(p, backward, memory);
+  pack_weights(p);
+  flyi_parallel(&p->g->threads, p->g->batch * p->tiles, project_tile, p);
 }
+
+void flyi_projection_place(const flyi_projection *p, int part, int64_t b, int64_t h, int64_t row, flyi_gate_cpu *out) {
+  int64_t channels = p->g->parts[part].gate.weight.shape[2];
+  float *logits = p->logits + (b * p->tiles * TILE + row) * p->row + p->first[part] + h * channels;
+  out->channels = (int32_t)channels, out->logits_type = FLY_F32;
+  out->logits = out->d_logits = logits;
+  out->logits_stride = out->d_logits_stride = p->row;
+}
+
+/* ---- gradients of x ---------------------------------------------------------------------------------------------- */
+
+/* Four tokens at a time: where they are to be, if that is as whole vectors of f32. */
+static void make_d_x(const flyi_projection *p, int64_t item, int worker) {
+  const fly_tensor *d_x = &p->g->c.d_x;
+  const float *d_logits = logits_of(p, item);
+  float *copy = p->scratch + worker * p->scratch_floats + TILE * p->stride;
+  char *to = tile_of(p, d_x, item);
+  int count = tile_rows(p, item);
+  bool whole = d_x->type == FLY_F32 && p->width % LANES == 0;
+  for (int r = 0; r < count; r += SIDE, to += SIDE * d_x->stride[2] * (int64_t)fly_type_size(d_x->type)) {
+    bool direct = whole && r + SIDE <= count;
+    p->g->code->product(&(flyi_product_cpu){.out = direct ? (float *)to : copy,
+                                            .out_row = direct ? d_x->stride[2] : p->stride,
+                                            .a = d_logits + r * p->row,
+                                            .a_step = 1,
+                                            .a_row = p->row,
+                                            .b = p->weight,
+                                            .b_step = p->stride,
+                                            .width = (int32_t)round_up(p->width, LANES),
+                                            .depth = (int32_t)p->first[p->g->c.count]});
+    if (!direct)
+      p->g->code->store(to, d_x->stride[2], d_x->type, copy, p->stride, (int32_t)flyi_min64(SIDE, count - r),
+                        (int32_t)p->width);
+  }
+}
+
+static void d_x_item(void *context, int64_t item, int worker) { make_d_x(context, item, worker); }
 
 /* ---- gradients of weights ---------------------------------------------------------------------------------------- */
 
-static void store_weights(const flyi_projection *p, const fly_gate *gate, int64_t column, const float *row) {
+static bool weights_wanted(const flyi_projection *p) {
+  for (int i = 0; i < p->g->c.count; i++)
+    if (p->first[i] < p->first[i + 1] && (p->g->parts[i].gate.d_weight.data || p->g->parts[i].gate.d_bias.data))
+      return true;
+  return false;
+}
+
+/* Adds a tile of tokens to the sums of gates [first, last): d_weight, and d_bias from the first channel behind it. */
+static void add_tile(const flyi_projection *p, int64_t item, int64_t first, int64_t last, float *sums, int worker) {
+  static const float ones[LANES] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  int64_t stride;
+  const float *x = tile_of_x(p, item, p->scratch + worker * p->scratch_floats, &stride);
+  const float *d_logits = logits_of(p, item);
+  for (int64_t column = first; column < last; column += SIDE) {
+    flyi_product_cpu product = {.out = sums + column * p->stride,
+                                .out_row = p->stride,
+                                .a = d_logits + column,
+                                .a_step = p->row,
+                                .a_row = 1,
+                                .b = x,
+                                .b_step = stride,
+                                .width = (int32_t)round_up(p->width, LANES),
+                                .depth = tile_rows(p, item),
+                                .add = 1};
+    p->g->code->product(&product);
+    product.out += product.width, product.width = LANES, product.b = ones, product.b_step = 0;
+    p->g->code->product(&product);
+  }
+}
+
+static void store_gate(const flyi_projection *p, int part, int64_t column, const float *sums) {
+  const fly_gate *gate = &p->g->parts[part].gate;
   int64_t channels = gate->weight.shape[2], h = column / channels, c = column % channels;
   if (gate->d_weight.data)
-    p->g->code->store(flyi_plane_row(&gate->d_weight, 0, h, c), 0, gate->d_weight.type, row, 0, 1, (int32_t)p->width);
+    p->g->code->store(flyi_plane_row(&gate->d_weight, 0, h, c), 0, gate->d_weight.type, sums, 0, 1, (int32_t)p->width);
   if (gate->d_bias.data)
-    p->g->code->store(flyi_plane_row(&gate->d_bias, 0, h, c), 0, gate->d_bias.type, row + p->width, 0, 1, 1);
+    p->g->code->store(flyi_plane_row(&gate->d_bias, 0, h, c), 0, gate->d_bias.type, sums + round_up(p->width, LANES), 0,
+                      1, 1);
 }
 
-/* 16 gates of a part: all tokens in order. */
-static void d_weights(const flyi_projection *p, int part, int64_t first, float *scratch) {
-  const flyi_logits *x = &p->part[part];
-  float *tile = scratch, *out = scratch + TILE * p->stride;
-  memset(out, 0, sizeof *out * GATES * p->stride);
-  for (int64_t item = 0; item < p->g->batch * p->tiles; item++) {
-    load_tile(p, item / p->tiles, item % p->tiles, tile);
-    for (int r = 0; r < GATES && first + r < x->columns; r += SIDE)
-      p->g->code->product(&(flyi_product_cpu){.out = out + r * p->stride,
-                                              .out_row = p->stride,
-                                              .a = logits_tile(x, item) + first + r,
-                                              .a_step = x->stride,
-                                              .a_row = 1,
-                                              .b = tile,
-                                              .b_step = p->stride,
-                                              .width = (int32_t)p->stride,
-                                              .depth = tile_rows(p, item % p->tiles)});
-  }
-  for (int64_t r = 0; r < GATES && first + r < x->columns; r++)
-    store_weights(p, &p->g->parts[part].gate, first + r, out + r * p->stride);
+static void store_gates(const flyi_projection *p, int64_t first, int64_t last) {
+  for (int i = 0; i < p->g->c.count; i++)
+    for (int64_t column = p->first[i]; column < p->first[i + 1]; column++)
+      if (column >= first && column < last) store_gate(p, i, column - p->first[i], p->sums + column * p->stride);
 }
 
-static int64_t weight_items(const flyi_projection *p, int part) {
-  const fly_gate *gate = &p->g->parts[part].gate;
-  if (!p->part[part].data || (!gate->d_weight.data && !gate->d_bias.data)) return 0;
-  return (p->part[part].columns + GATES - 1) / GATES;
-}
-
+/* 16 gates: all tokens in order. */
 static void d_weights_item(void *context, int64_t item, int worker) {
   const flyi_projection *p = context;
-  int part = 0;
-  for (; item >= weight_items(p, part); part++) item -= weight_items(p, part);
-  d_weights(p, part, item * GATES, p->scratch + worker * p->scratch_floats);
+  int64_t first = item * GATES, last = flyi_min64(first + GATES, p->row);
+  memset(p->sums + first * p->stride, 0, sizeof *p->sums * (last - first) * p->stride);
+  for (int64_t tile = 0; tile < p->g->batch * p->tiles; tile++) add_tile(p, tile, first, last, p->sums, worker);
+  store_gates(p, first, last);
 }
 
-/* ---- the whole --------------------------------------------------------------------------------------------------- */
+/* ---- both, while a tile is near ---------------------------------------------------------------------------------- */
 
-fly_status flyi_projection_create(const flyi_gated *g, bool backward, flyi_projection *p, fly_error *error) {
-  *p = (flyi_projection){.g = g, .tiles = (g->rows + TILE - 1) / TILE, .width = g->c.x.shape[3]};
-  p->part = flyi_alloc(g->c.count, sizeof *p->part);
-  if (!p->part) return flyi_no_memory(error);
-  if (!g->projects) return FLY_OK;
-  p->stride = round_up(p->width + 1, LANES);
-  p->scratch_floats = 2 * TILE * p->stride;
-  int64_t items = g->batch * p->tiles, most = items > g->c.count ? items : g->c.count;
-  for (int i = 0; i < g->c.count; i++) {
-    p->part[i].columns = g->heads * g->parts[i].gate.weight.shape[2];
-    p->part[i].stride = round_up(p->part[i].columns, LANES);
-    int64_t gates = (p->part[i].columns + GATES - 1) / GATES * g->c.count;
-    if (gates > most) most = gates;
+/* Few gates: d_x and sums of a range of tiles. */
+static void range_item(void *context, int64_t range, int worker) {
+  const flyi_projection *p = context;
+  int64_t all = p->g->batch * p->tiles, size = p->row * p->stride;
+  float *sums = p->sums + range * size;
+  memset(sums, 0, sizeof *sums * size);
+  for (int64_t item = all * range / p->ranges; item < all * (range + 1) / p->ranges; item++) {
+    if (p->g->c.d_x.data) make_d_x(p, item, worker);
+    if (weights_wanted(p)) add_tile(p, item, 0, p->row, sums, worker);
   }
-  int workers = flyi_worker_count(&g->threads, most);
-  p->memory = flyi_alloc_aligned((size_t)place(p, backward, workers, NULL) * sizeof(float));
-  if (!p->memory) return flyi_no_memory(error);
-  place(p, backward, workers, p->memory);
-  flyi_threads threads = g->threads;
-  threads.limit = workers;
-  flyi_parallel(&threads, g->c.count, pack_part, p);
-  flyi_parallel(&threads, items, project_tile, p);
-  return FLY_OK;
+}
+
+/* One gate: its sums of all ranges, in order. */
+static void add_ranges(void *context, int64_t column, int worker) {
+  const flyi_projection *p = context;
+  (void)worker;
+  float *sums = p->sums + column * p->stride;
+  for (int64_t range = 1; range < p->ranges; range++)
+    for (int64_t i = 0; i < p->stride; i++) sums[i] += sums[range * p->row * p->stride + i];
+  store_gates(p, column, column + 1);
 }
 
 void flyi_projection_backward(flyi_projection *p) {
-  int64_t gates = 0;
+  const flyi_threads *threads = &p->g->threads;
   if (!p->g->projects) return;
-  for (int i = 0; i < p->g->c.count; i++) gates += weight_items(p, i);
-  if (p->g->c.d_x.data) flyi_parallel(&p->g->threads, p->g->batch * p->tiles, d_x_tile, p);
-  flyi_parallel(&p->g->threads, gates, d_weights_item, p);
-}
-
-void flyi_projection_free(flyi_projection *p) {
-  free(p->part), free(p->memory);
-  *p = (flyi_projection){0};
+  bool d_x = p->g->c.d_x.data != NULL, weights = weights_wanted(p);
+  if (p->ranges) {
+    if (d_x || weights) flyi_parallel(threads, p->ranges, range_item, p);
+    if (weights) flyi_parallel(threads, p->first[p->g->c.count], add_ranges, p);
+  } else {
+    if (d_x) flyi_parallel(threads, p->g->batch * p->tiles, d_x_item, p);
+    if (weights) flyi_parallel(threads, (p->row + GATES - 1) / GATES, d_weights_item, p);
+  }
 }

@@ -8,7 +8,7 @@ flymask_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 flymask_packages() {
   local llvm=${FLYMASK_LLVM:-19}
   echo gcc libc6-dev cmake ninja-build pkg-config "clang-$llvm" "llvm-$llvm-dev" \
-    check libjansson-dev libpng-dev libxxhash-dev gnuplot-nox fonts-dejavu-core
+    check libjansson-dev libcairo2-dev libpng-dev libxxhash-dev gnuplot-nox fonts-dejavu-core
 }
 
 flymask_missing() { # prints the packages among "$@" that are not installed

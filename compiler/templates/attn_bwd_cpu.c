@@ -22,13 +22,10 @@
  * where that 0 would meet an infinity or NaN of Q, K or dO, the sums run pair by pair instead. What a query sees is
  * never hidden: a NaN gives NaN.
  *
- * Loops are ordered for the nearest cache: channels outside of rows in the last three products, and P of all queries
- * before G where K and V do not fit it together. Rows that are needed soon are asked for in passing, some with
- * each register block.
- *
- * On data in the cache a whole f32 block runs at 0.95 of the FMA peak (the exponentials' own multiply-adds are 0.05 of
- * it), a window's corner at 0.79 (vectors of 16 keys are 1.2 of its pairs, and where few of them are in flight FMAs
- * wait); 64 queries and 64 keys are packed in the time of 0.1 of a block (D = 64).
+ * Loops are ordered for the nearest cache: channels outside of rows in the last three products, and the scores of all
+ * queries before G where K and V do not fit it together. The exponentials of a group run between the multiply-adds of
+ * dO V', but in words, where there are as many of them for half of those. Rows that are needed soon are asked for in
+ * passing, some with each register block. What the time goes to: docs/cpu.md.
  *
  * With a score modifier s', the scores of a whole block come first, in natural units; the modifier puts s' in their
  * place and its derivative into G's. Then P = exp(s' - LSE) and G = scale P * (dO V' - delta) * ds'/ds. */
@@ -38,6 +35,11 @@
 #include "bwd_pack.h"
 
 enum { GROUPS = BLOCK / ROWS, NEAR_WORDS = 160 /* of 64 keys: 40 KiB */ };
+#if (defined __AVX512F__ || defined __aarch64__) && !defined FLYI_DOTS
+enum { BESIDE = 1 }; /* exponentials between multiply-adds, for which there are registers */
+#else
+enum { BESIDE = 0 }; /* before them */
+#endif
 
 /* A range of rows: [first, last). */
 typedef struct range {
@@ -63,23 +65,21 @@ typedef struct work {
 
 _Static_assert(5 * GROUPS == FLYI_FETCHES, "ROWS of P, G, dV, dK and dQ");
 
-/* Asks for a few rows. All at once would fill the queue of what the core waits for, and hold up the block. Rows in order
- * come to the second-level cache, where they wait; those of a row map to the nearest one: Zen 5 drops requests for the
- * second-level cache, for seconds on end, once it has found them useless (rows of a window that were there already), and
- * random rows would then cost a fifth more. */
-INLINE void fetch_some(const flyi_backward_cpu *b) {
-  flyi_fetch_cpu *f = b->fetch;
+/* Asks for a few rows. All at once would fill the queue of what the core waits for, and hold up the block. Into the
+ * nearest cache, although they wait in the next one: Zen 5 drops requests for that one alone, for seconds on end, once
+ * it has found them useless (rows that were there already). */
+SEPARATE void fetch_rows(flyi_fetch_cpu *f) {
   for (int i = 0; i < f->rows && f->count; i++) {
     const flyi_fetch_part *part = &f->part[f->first];
-    const char *row = part->plane + (part->rows ? part->rows[f->row] : f->row) * part->step;
-    if (part->rows)
-      for (int at = 0; at < part->bytes; at += 64) __builtin_prefetch(row + at, 0, 3);
-    else
-      for (int at = 0; at < part->bytes; at += 64) __builtin_prefetch(row + at, 0, 2);
+    fetch_row(part->plane + (part->rows ? part->rows[f->row] : f->row) * part->step, part->bytes, false);
     if (++f->row < part->count) continue;
     f->row = 0, f->count--;
     f->first = (f->first + 1) % FLYI_FETCH_PARTS;
   }
+}
+
+INLINE void fetch_some(const flyi_backward_cpu *b) {
+  if (b->fetch->count) fetch_rows(b->fetch);
 }
 
 /* ---- P and G ----------------------------------------------------------------------------------------------------- */
@@ -93,35 +93,24 @@ INLINE int rows_at_once(const flyi_backward_cpu *b) {
 /* The bits of W keys. */
 INLINE unsigned seen_lanes(uint64_t bits, int key) { return (unsigned)(bits >> key) & ((1u << W) - 1); }
 
-/* sums += ROWS rows of a times c vectors of keys of b[n][64] */
-INLINE void multiply_keys(vf sums[ROWS][COLS], int c, const word *a, int64_t a_row, const word *b, int n) {
-  if (c == 1)
-    multiply_thin(sums, a, 1, a_row, b, BLOCK, n);
-  else
-    multiply(sums, c, a, 1, a_row, b, BLOCK, n);
-}
-
-/* P, and what G is the product of dP - delta with, of ROWS queries and c vectors of keys from key0; then G. */
-INLINE void store_p(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, vf x[ROWS][COLS]) {
+/* Where the scores of a row in work become P, or scale P beside it. */
+INLINE float *weights_of(const flyi_backward_cpu *b, work *w, int row, int key) {
 #ifdef FLYI_DOTS
-  float *weights = w->weights + r0 % rows_at_once(b) * BLOCK + key0;
-  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++)
-      store(weights + r * BLOCK + W * j, x[r][j] * b->scale);
-  UNROLL for (int r = 0; r < ROWS; r += 2) UNROLL for (int j = 0; j < c; j++)
-      store_words(w->p + (r0 + r) / 2 * BLOCK + key0 + W * j, round_beside(x[r][j], x[r + 1][j]));
+  return w->weights + row % rows_at_once(b) * BLOCK + key;
 #else
   (void)b;
-  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++)
-      store(w->p + (r0 + r) * BLOCK + key0 + W * j, x[r][j]);
+  return w->p + row * BLOCK + key;
 #endif
 }
 
-INLINE const float *weights_at(const flyi_backward_cpu *b, const work *w, int r0, int key0) {
+/* P of PAIR queries and a vector of keys. */
+INLINE void store_p(const flyi_backward_cpu *b, work *w, int row, int key, const vf x[PAIR]) {
+  float *weights = weights_of(b, w, row, key);
 #ifdef FLYI_DOTS
-  return w->weights + r0 % rows_at_once(b) * BLOCK + key0;
+  UNROLL for (int i = 0; i < PAIR; i++) store(weights + i * BLOCK, x[i] * b->scale);
+  store_words(w->p + row / 2 * BLOCK + key, round_beside(x[0], x[1]));
 #else
-  (void)b;
-  return w->p + r0 * BLOCK + key0;
+  store(weights, x[0]);
 #endif
 }
 
@@ -149,46 +138,113 @@ INLINE float *scores_of(work *w) { return w->p; }
 INLINE float *slopes_of(work *w) { return w->g; }
 #endif
 
-/* What is made of a block of pairs at a time. With a modifier: its scores, then P and G through what it has left. */
-typedef enum part { P, G, SCORES, MODIFIED_P, MODIFIED_G } part;
+/* What is made of a block of pairs at a time: scores, then P and G of them. Where Q or K may hold a NaN, P and then G.
+ * With a modifier its scores, then P and G through what it has left. */
+typedef enum part { SCORES, P_AND_G, P, G, NATURAL_SCORES, MODIFIED_P, MODIFIED_G } part;
 
-/* P, or the scores before a modifier, of ROWS queries and c vectors of keys from key0. bits: who sees whom; null:
- * everybody everything. `careful`: Q or K may hold a NaN, which is made plain here, because Q may lie in the caller's
- * memory. */
-INLINE void make_p(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, const uint64_t *bits, bool careful,
-                   part part) {
-  vf x[ROWS][COLS];
-  int64_t q_row = b->q_stride / PAIR;
-  float *scores = scores_of(w) + r0 * BLOCK + key0, log2_scale = b->scale * 1.44269504f;
-  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = (vf)0.f;
-  if (part != MODIFIED_P)
-    multiply_keys(x, c, along(b->q) + r0 * q_row, q_row, (const word *)b->k_transposed + key0, words_of(b->dim));
-  if (part == SCORES) {
-    UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++)
-        store(scores + r * BLOCK + W * j, PAIR == 1 ? x[r][j] : x[r][j] * b->scale);
-    return;
+/* P of PAIR queries and a vector of keys, of scores in base 2 but for the scale that words leave out. bits: who sees
+ * whom; null: everybody everything. */
+INLINE void weigh(const flyi_backward_cpu *b, work *w, int row, int key, const uint64_t *bits, bool careful,
+                  vf x[PAIR]) {
+  UNROLL for (int i = 0; i < PAIR; i++) {
+    x[i] += b->neg_lse[row + i];
+    if (careful) x[i] = plain_nan(FLY_F32, x[i]);
+    x[i] = exp2_of(x[i]);
+    if (bits) x[i] = choose(seen_lanes(bits[row + i], key), x[i], (vf)0.f);
   }
-  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) {
-    if (part == MODIFIED_P)
-      x[r][j] = load(scores + r * BLOCK + W * j) * 1.44269504f;
-    else if (PAIR == 2)
-      x[r][j] *= log2_scale;
-    x[r][j] += b->neg_lse[r0 + r];
-    if (careful) x[r][j] = plain_nan(FLY_F32, x[r][j]);
-    x[r][j] = exp2_of(x[r][j]);
-    if (bits) x[r][j] = choose(seen_lanes(bits[r], key0 + W * j), x[r][j], (vf)0.f);
-  }
-  store_p(b, w, r0, key0, c, x);
+  store_p(b, w, row, key, x);
 }
 
-/* G, where P is. */
+/* What the scores in work are to be multiplied with. */
+INLINE float log2_scale(const flyi_backward_cpu *b, part part) {
+  return part == MODIFIED_P ? 1.44269504f : PAIR == 2 ? b->scale * 1.44269504f : 1.f;
+}
+
+INLINE void weigh_stored(const flyi_backward_cpu *b, work *w, const float *scores, int row, int key,
+                         const uint64_t *bits, part part) {
+  vf x[PAIR];
+  UNROLL for (int i = 0; i < PAIR; i++) {
+    x[i] = load(scores + i * BLOCK);
+    if (part == MODIFIED_P || PAIR == 2) x[i] *= log2_scale(b, part);
+  }
+  weigh(b, w, row, key, bits, part != P_AND_G, x);
+}
+
+/* sums += ROWS rows of a times c vectors of keys of b[n][64]. Few sums would wait for each other: even and odd steps
+ * then have sums of their own. */
+INLINE void multiply_keys(vf sums[ROWS][COLS], vf odd[ROWS][COLS], int c, const word *a, int64_t a_row, const word *b,
+                          int n) {
+  if (2 * c > COLS) {
+    multiply(sums, c, a, 1, a_row, b, BLOCK, n);
+    return;
+  }
+  for (; n > 1; n -= 2, a += 2, b += 2 * BLOCK) {
+    multiply(sums, c, a, 0, a_row, b, 0, 1);
+    multiply(odd, c, a + 1, 0, a_row, b + BLOCK, 0, 1);
+  }
+  if (n) multiply(sums, c, a, 0, a_row, b, 0, 1);
+}
+
+INLINE void add_odd(vf sums[ROWS][COLS], vf odd[ROWS][COLS], int c) {
+  UNROLL for (int r = 0; 2 * c <= COLS && r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) sums[r][j] += odd[r][j];
+}
+
+/* P, or scores, of ROWS queries and c vectors of keys from key0. Q may lie in the caller's memory: its NaNs are made
+ * plain here. */
+INLINE void make_p(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, const uint64_t *bits, part part) {
+  vf x[ROWS][COLS], odd[ROWS][COLS];
+  int64_t q_row = b->q_stride / PAIR;
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = odd[r][j] = (vf)0.f;
+  multiply_keys(x, odd, c, along(b->q) + r0 * q_row, q_row, (const word *)b->k_transposed + key0, words_of(b->dim));
+  add_odd(x, odd, c);
+  if (part == P) {
+    UNROLL for (int r = 0; r < ROWS; r += PAIR) UNROLL for (int j = 0; j < c; j++) {
+      vf y[PAIR];
+      UNROLL for (int i = 0; i < PAIR; i++) y[i] = PAIR == 1 ? x[r + i][j] : x[r + i][j] * log2_scale(b, part);
+      weigh(b, w, r0 + r, key0 + W * j, bits ? bits - r0 : NULL, true, y);
+    }
+    return;
+  }
+  float *out = part == SCORES ? weights_of(b, w, r0, key0) : scores_of(w) + r0 * BLOCK + key0;
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++)
+      store(out + r * BLOCK + W * j, PAIR == 1 || part == SCORES ? x[r][j] : x[r][j] * b->scale);
+}
+
+/* P where a modifier's scores are. */
+INLINE void make_modified_p(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, const uint64_t *bits) {
+  const float *scores = scores_of(w) + r0 * BLOCK + key0;
+  UNROLL for (int r = 0; r < ROWS; r += PAIR) UNROLL for (int j = 0; j < c; j++)
+      weigh_stored(b, w, scores + r * BLOCK + W * j, r0 + r, key0 + W * j, bits ? bits - r0 : NULL, MODIFIED_P);
+}
+
+/* sums += dO V'; meanwhile scores become P: their exponentials alone would wait for each other. */
+INLINE void multiply_and_weigh(const flyi_backward_cpu *b, work *w, vf sums[ROWS][COLS], vf odd[ROWS][COLS], int r0,
+                               int key0, int c, const word *a, int64_t a_row, const word *v, int n,
+                               const uint64_t *bits) {
+  int steps = BESIDE ? n / (ROWS / PAIR * c) : 0;
+  for (int r = r0; r < r0 + ROWS; r += PAIR) UNROLL for (int j = 0; j < c; j++) {
+      multiply_keys(sums, odd, c, a, a_row, v, steps);
+      a += steps, v += BLOCK * steps;
+      weigh_stored(b, w, weights_of(b, w, r, key0 + W * j), r, key0 + W * j, bits ? bits - r0 : NULL, P_AND_G);
+    }
+  multiply_keys(sums, odd, c, a, a_row, v, n - steps * (ROWS / PAIR * c));
+}
+
+/* G, where P is, or where scores are: then P too. */
 INLINE void make_g(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, const uint64_t *bits, part part) {
-  vf x[ROWS][COLS];
+  vf x[ROWS][COLS], odd[ROWS][COLS];
   int64_t d_out_row = b->d_out_stride / PAIR;
-  const float *slopes = slopes_of(w) + r0 * BLOCK + key0, *weights = weights_at(b, w, r0, key0);
-  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) x[r][j] = (vf)b->neg_delta[r0 + r];
-  multiply_keys(x, c, along(b->d_out) + r0 * d_out_row, d_out_row, (const word *)b->v_transposed + key0,
-                words_of(b->value_dim));
+  const word *d_out = along(b->d_out) + r0 * d_out_row, *v = (const word *)b->v_transposed + key0;
+  const float *slopes = slopes_of(w) + r0 * BLOCK + key0, *weights = weights_of(b, w, r0, key0);
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) {
+    x[r][j] = (vf)b->neg_delta[r0 + r];
+    odd[r][j] = (vf)0.f;
+  }
+  if (part == P_AND_G)
+    multiply_and_weigh(b, w, x, odd, r0, key0, c, d_out, d_out_row, v, words_of(b->value_dim), bits);
+  else
+    multiply_keys(x, odd, c, d_out, d_out_row, v, words_of(b->value_dim));
+  add_odd(x, odd, c);
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) {
     x[r][j] *= load(weights + r * BLOCK + W * j);
     if (part == MODIFIED_G) x[r][j] *= load(slopes + r * BLOCK + W * j);
@@ -197,34 +253,34 @@ INLINE void make_g(const flyi_backward_cpu *b, work *w, int r0, int key0, int c,
   store_g(w, r0, key0, c, x);
 }
 
-INLINE void make(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, const uint64_t *bits, bool careful,
-                 part part) {
-  if (part == G || part == MODIFIED_G)
-    make_g(b, w, r0, key0, c, bits, part);
+INLINE void make(const flyi_backward_cpu *b, work *w, int r0, int key0, int c, const uint64_t *bits, part part) {
+  if (part == MODIFIED_P)
+    make_modified_p(b, w, r0, key0, c, bits);
+  else if (part == SCORES || part == NATURAL_SCORES || part == P)
+    make_p(b, w, r0, key0, c, bits, part);
   else
-    make_p(b, w, r0, key0, c, bits, careful, part);
+    make_g(b, w, r0, key0, c, bits, part);
 }
 
 /* The keys of vectors [from, to): as many at a time as a register block takes. */
-INLINE void make_rows(const flyi_backward_cpu *b, work *w, int r0, int from, int to, const uint64_t *bits, bool careful,
-                      part part) {
+INLINE void make_rows(const flyi_backward_cpu *b, work *w, int r0, int from, int to, const uint64_t *bits, part part) {
   for (int at = from, c; at < to; at += c) {
     switch (c = columns_of(to - at)) {
 #if COLS > 3
     case 4:
-      make(b, w, r0, at * W, 4, bits, careful, part);
+      make(b, w, r0, at * W, 4, bits, part);
       break;
 #endif
 #if COLS > 2
     case 3:
-      make(b, w, r0, at * W, 3, bits, careful, part);
+      make(b, w, r0, at * W, 3, bits, part);
       break;
 #endif
     case 2:
-      make(b, w, r0, at * W, 2, bits, careful, part);
+      make(b, w, r0, at * W, 2, bits, part);
       break;
     default:
-      make(b, w, r0, at * W, 1, bits, careful, part);
+      make(b, w, r0, at * W, 1, bits, part);
       break;
     }
   }
@@ -365,28 +421,28 @@ RARE void add_visible_queries(const flyi_backward_cpu *b, const work *w) {
 
 INLINE bool is_whole(const flyi_backward_cpu *b) { return b->full && b->queries == BLOCK && b->keys == BLOCK; }
 
-INLINE void make_group(const flyi_backward_cpu *b, work *w, int i, bool whole, bool careful, part part) {
+INLINE void make_group(const flyi_backward_cpu *b, work *w, int i, bool whole, part part) {
   fetch_some(b);
   make_rows(b, w, i * ROWS, whole ? 0 : w->keys[i].first / W, whole ? BLOCK / W : (w->keys[i].last + W - 1) / W,
-            whole ? NULL : w->bits + i * ROWS, careful, part);
+            whole ? NULL : w->bits + i * ROWS, part);
 }
 
-/* P and G of a block. */
-INLINE void make_both(const flyi_backward_cpu *b, work *w, bool whole, bool careful, part p, part g) {
+/* P, or scores, and then G of a block. */
+INLINE void make_both(const flyi_backward_cpu *b, work *w, bool whole, part p, part g) {
   int groups = rows_at_once(b) / ROWS;
   for (int first = 0; first < GROUPS; first += groups) {
-    for (int i = first; i < first + groups; i++) make_group(b, w, i, whole, careful, p);
-    for (int i = first; i < first + groups; i++) make_group(b, w, i, whole, careful, g);
+    for (int i = first; i < first + groups; i++) make_group(b, w, i, whole, p);
+    for (int i = first; i < first + groups; i++) make_group(b, w, i, whole, g);
   }
 }
 
 /* The scores of a block through the modifier, then all of it. */
 SEPARATE void modified_scores(const flyi_backward_cpu *b, work *w) {
   for (int i = 0; i < GROUPS; i++)
-    make_rows(b, w, i * ROWS, w->keys[i].first / W, (w->keys[i].last + W - 1) / W, NULL, false, SCORES);
+    make_rows(b, w, i * ROWS, w->keys[i].first / W, (w->keys[i].last + W - 1) / W, NULL, NATURAL_SCORES);
   b->slope(b->score_args, b->b, b->h, b->q0, b->kv0, b->queries, is_whole(b) ? NULL : w->bits, scores_of(w),
            slopes_of(w));
-  make_both(b, w, false, true, MODIFIED_P, MODIFIED_G);
+  make_both(b, w, false, MODIFIED_P, MODIFIED_G);
 }
 
 RARE void special_block(const flyi_backward_cpu *b, work *w) {
@@ -394,12 +450,12 @@ RARE void special_block(const flyi_backward_cpu *b, work *w) {
   if (b->slope)
     modified_scores(b, w);
   else
-    make_both(b, w, false, true, P, G);
+    make_both(b, w, false, P, G);
   add_visible_keys(b, w);
 }
 
 static void whole_block(const flyi_backward_cpu *b, work *w) {
-  make_both(b, w, true, false, P, G);
+  make_both(b, w, true, SCORES, P_AND_G);
   add_keys(b, w, true);
 }
 
@@ -416,7 +472,7 @@ static void partial_block(const flyi_backward_cpu *b, work *w) {
   if (b->slope)
     modified_scores(b, w);
   else
-    make_both(b, w, false, false, P, G);
+    make_both(b, w, false, SCORES, P_AND_G);
   find_queries(w);
   fill_holes(w);
   add_keys(b, w, false);
@@ -458,12 +514,23 @@ static void add_queries(const flyi_backward_cpu *b) {
     add_to_queries(b, w, is_whole(b) && !b->slope);
 }
 
+/* Elements [n, n + W) of a row of gradients. */
+INLINE void store_sums(int type, char *row, int n, int dim, vf x) {
+#ifdef FLYI_DOTS
+  if (type == FLY_BF16 && n + W <= dim) {
+    store_rounded((word *)(row + 2 * n), x);
+    return;
+  }
+#endif
+  store_row(type, row, n, dim, x);
+}
+
 INLINE void store_rows(const flyi_store_cpu *c, int type) {
   for (int i = 0; i < c->count; i++) {
     char *row = (char *)row_at(c->out, c->out_stride, c->rows, i, type);
     for (int n = 0; n < c->dim; n += W) {
       vf x = c->in ? load(c->in + i * c->in_stride + n) : (vf)0.f;
-      store_row(type, row, n, c->dim, c->add ? x + load_row(type, row, n, c->dim) : x);
+      store_sums(type, row, n, c->dim, c->add ? x + load_row(type, row, n, c->dim) : x);
     }
   }
 }

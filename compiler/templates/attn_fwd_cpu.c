@@ -29,84 +29,7 @@
 #if defined __AVX2__ && !defined __AVX512F__
 #define COLS 3 /* 12 sums, 3 vectors of keys and a query: all of its 16 registers */
 #endif
-#include "pack.h"
-
-enum {
-  QUERIES = FLYI_ITEM_QUERIES,
-  BATCH = 32 /* queries whose scores come before their values: a block of K, then one of V, in the first-level cache */
-};
-
-typedef struct work {
-  vf sum[QUERIES];                                          /* of a row's probabilities, by lane */
-  float neg_max[QUERIES];                                   /* minus the row's maximum; 0 until it is known */
-  float scores[BATCH * BLOCK] __attribute__((aligned(64))); /* less the maximum; for a modifier, natural ones */
-  word p[BATCH * BLOCK / PAIR] __attribute__((aligned(64)));
-  uint64_t bits[BLOCK];                  /* of the block of pairs in work */
-  uint8_t begun[QUERIES / ROWS];         /* a bit for each row whose maximum is known */
-  word q[] __attribute__((aligned(64))); /* [QUERIES / ROWS][depth][ROWS], scaled; then o [QUERIES][width] */
-} work;
-
-/* What stays the same for a call, in registers. */
-typedef struct shape {
-  int depth, width;                 /* words of dim padded to DEPTH, value_dim padded to W */
-  int fetch_k, fetch_v, fetch_rows; /* words of the next block that each ROWS queries fetch; rows */
-  float scale;                      /* what a sum of products is still to be multiplied by */
-  bool scored;                      /* scores come from a modifier */
-  float *o;
-} shape;
-
-INLINE shape shape_of(const flyi_forward_cpu *c, work *w) {
-  int depth = round_up(words_of(c->dim), DEPTH), width = round_up(c->value_dim, W);
-  int steps = (c->count + ROWS - 1) / ROWS;
-  return (shape){depth,
-                 width,
-                 (BLOCK * depth + steps - 1) / steps,
-                 (BLOCK / PAIR * width + steps - 1) / steps,
-                 (BLOCK + steps - 1) / steps,
-                 c->scale,
-                 c->score != NULL,
-                 (float *)(w->q + QUERIES * depth)};
-}
-
-static int64_t scratch_size(int32_t dim, int32_t value_dim) {
-  return sizeof(work) + sizeof(float) * QUERIES * (round_up(dim, 16) + round_up(value_dim, 16));
-}
-
-/* ---- queries ----------------------------------------------------------------------------------------------------- */
-
-#ifdef FLYI_DOTS
-/* Elements of a query from word d on. */
-INLINE vf query_words(const flyi_forward_cpu *c, const char *row, int d, int type) {
-  (void)type;
-  return bits_to_float(load_row_words(row, PAIR * d, c->dim));
-}
-#else
-INLINE vf query_words(const flyi_forward_cpu *c, const char *row, int d, int type) {
-  return plain_nan(type, load_row(type, row, d, c->dim)) * c->scale;
-}
-#endif
-
-/* Queries interleaved by ROWS, so that the broadcasts of a register block read consecutive floats. */
-INLINE void pack_queries(const flyi_forward_cpu *c, word *q, int depth, int type) {
-  enum { AHEAD = 6 * ROWS }; /* rows that are asked for: through a row map they may be anywhere */
-  static const float zeros[FLYI_MAX_DIM];
-  for (int i = 0; i < min(AHEAD, c->count); i++)
-    fetch_row(row_at(c->q, c->q_stride, c->q_rows, i, type), c->dim * element_size(type), false);
-  for (int r0 = 0; r0 < c->count; r0 += ROWS) {
-    const char *row[ROWS];
-    for (int i = r0 + AHEAD; i < min(r0 + AHEAD + ROWS, c->count); i++)
-      fetch_row(row_at(c->q, c->q_stride, c->q_rows, i, type), c->dim * element_size(type), false);
-    for (int r = 0; r < ROWS; r++)
-      row[r] = r0 + r < c->count ? row_at(c->q, c->q_stride, c->q_rows, r0 + r, type) : (const char *)zeros;
-    for (int d = 0; d < depth; d += W) {
-      vf x[ROWS];
-      UNROLL for (int r = 0; r < ROWS; r++) x[r] = query_words(c, row[r], d, type);
-      transpose(x, ROWS);
-      word *out = q + r0 * depth + d * ROWS;
-      UNROLL for (int r = 0; r < ROWS; r++) if (d + r * W / ROWS < depth) store_words(out + r * W, as_words(x[r]));
-    }
-  }
-}
+#include "fwd_rows.h"
 
 /* ---- the two products ------------------------------------------------------------------------------------------ */
 
@@ -114,9 +37,31 @@ INLINE void pack_queries(const flyi_forward_cpu *c, word *q, int depth, int type
 INLINE float *scores_of(work *w, int r0) { return w->scores + r0 % BATCH * BLOCK; }
 INLINE word *p_of(work *w, int r0) { return w->p + r0 % BATCH * BLOCK / PAIR; }
 
+/* The first scores of ROWS queries. */
+INLINE void set_max(work *w, int r0, int from, int to) {
+  float *x = scores_of(w, r0), m[ROWS];
+  vf most[ROWS];
+  UNROLL for (int r = 0; r < ROWS; r++) most[r] = (vf)-__builtin_inff(); /* never a NaN */
+  for (int i = from; i < to; i += W)
+    UNROLL for (int r = 0; r < ROWS; r++) most[r] = greater(load(x + r * BLOCK + i), most[r]);
+  greatest_of_rows(most, m);
+  UNROLL for (int r = 0; r < ROWS; r++) {
+    bool seen = m[r] > -__builtin_inff();
+    w->begun[r0 / ROWS] |= seen << r;
+    m[r] = seen ? m[r] : 0;
+    w->neg_max[r0 + r] = -m[r];
+  }
+  for (int i = from; i < to; i += W)
+    UNROLL for (int r = 0; r < ROWS; r++) store(x + r * BLOCK + i, load(x + r * BLOCK + i) - m[r]);
+}
+
 /* Rare: a row's first scores, or scores that outgrew its maximum, of the keys [from, to) of the block. Each row decides
  * for itself, so that its numerics do not depend on its neighbours. */
 RARE void raise_max(work *w, const shape *s, int r0, int from, int to) {
+  if (!w->begun[r0 / ROWS]) {
+    set_max(w, r0, from, to);
+    return;
+  }
   for (int r = 0; r < ROWS; r++) {
     int begun = w->begun[r0 / ROWS] >> r & 1, row = r0 + r;
     float limit = begun ? 8.f : -__builtin_inff(), *x = scores_of(w, r0) + r * BLOCK;
@@ -251,12 +196,15 @@ INLINE void score(work *w, const shape *s, int r0, const word *k, source how, in
 /* O += P V for ROWS queries and the keys [first, last). */
 INLINE void add_values(work *w, const shape *s, int r0, const word *v, int64_t v_stride, int first, int last) {
   first /= PAIR, last = words_of(last); /* a masked neighbour has P = 0 */
-  add_product(s->o + r0 * s->width, s->width, s->width, p_of(w, r0) + first, 1, BLOCK / PAIR, v + first * v_stride,
-              v_stride, last - first);
+  add_product_to(s->o + r0 * s->width, s->width, s->width, p_of(w, r0) + first, 1, BLOCK / PAIR, v + first * v_stride,
+                 v_stride, last - first, w->valued[r0 / ROWS]);
+  w->valued[r0 / ROWS] = true;
 }
 
 /* The same where V holds an infinity or a NaN: only pairs that are visible. */
 RARE void add_visible_values(work *w, const shape *s, int r0, const word *v, int64_t v_stride, const uint64_t *bits) {
+  if (!w->valued[r0 / ROWS]) memset(s->o + r0 * s->width, 0, sizeof(float) * ROWS * s->width);
+  w->valued[r0 / ROWS] = true;
   for (int r = 0; r < ROWS; r++)
     for (uint64_t left = bits[r]; left; left &= left - 1) {
       int key = __builtin_ctzll(left);
@@ -492,57 +440,6 @@ INLINE void run_block(const flyi_forward_cpu *c, work *w, const shape *s, int64_
 }
 
 /* ---- entry ----------------------------------------------------------------------------------------------------- */
-
-INLINE void begin(const flyi_forward_cpu *c, work *w, const shape *s) {
-  int rows = round_up(c->count, ROWS);
-  memset(w->sum, 0, rows * sizeof w->sum[0]);
-  memset(w->neg_max, 0, rows * sizeof w->neg_max[0]);
-  memset(w->begun, 0, sizeof w->begun);
-  memset(s->o, 0, sizeof(float) * rows * s->width);
-  switch (PAIR == 1 ? c->type : FLY_BF16) {
-  case FLY_F32:
-    pack_queries(c, w->q, s->depth, FLY_F32);
-    break;
-  case FLY_F16:
-    pack_queries(c, w->q, s->depth, FLY_F16);
-    break;
-  default:
-    pack_queries(c, w->q, s->depth, FLY_BF16);
-    break;
-  }
-}
-
-/* Adds the sink to a row's sum, which is less the row's maximum. A larger sink becomes the maximum: what the row has is
- * then scaled, by the result. */
-INLINE float add_sink(const flyi_forward_cpu *c, work *w, int r, float *total) {
-  float sink = *c->sink * 1.44269504f, less = sink + w->neg_max[r];
-  if (!(less > 0) && *total != 0) {
-    *total += __builtin_exp2f(less);
-    return 1;
-  }
-  float factor = *total == 0 ? 0 : __builtin_exp2f(-less); /* nothing, or less than the sink */
-  w->neg_max[r] = -sink;
-  *total *= factor;
-  if (sink != -__builtin_inff()) *total += sink < __builtin_inff() ? 1 : __builtin_nanf("");
-  return factor;
-}
-
-INLINE void finish(const flyi_forward_cpu *c, work *w, const shape *s, int type) {
-  for (int r = 0; r < c->count; r++) {
-    int64_t row = c->out_rows ? c->out_rows[r] : r;
-    char *out = (char *)c->out + row * c->out_stride * element_size(type);
-    float total = sum_of(w->sum[r]);
-    bool nothing = total == 0; /* not for a NaN */
-    float factor = c->sink ? add_sink(c, w, r, &total) / total : 1 / total;
-    for (int n = 0; n < c->value_dim; n += W) {
-      vf x = load(s->o + r * s->width + n) * factor;
-      store_row(type, out, n, c->value_dim, nothing ? (vf)0.f : x);
-    }
-    if (!c->lse) continue;
-    double lse = 0.69314718055994531 * ((double)__builtin_log2f(total) - w->neg_max[r]);
-    c->lse[row * c->lse_stride] = !nothing ? (float)lse : c->sink ? *c->sink : -__builtin_inff();
-  }
-}
 
 static void pack(const flyi_pack_cpu *p, int64_t block) { packed_state(p, block); }
 

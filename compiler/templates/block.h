@@ -124,23 +124,12 @@ INLINE void multiply(vf sums[ROWS][COLS], int c, const word *a, int64_t a_step, 
   }
 }
 
-/* The same for c = 1, whose few sums would wait for each other: even and odd steps have sums of their own. */
-INLINE void multiply_thin(vf sums[ROWS][COLS], const word *a, int64_t a_step, int64_t a_row, const word *b,
-                          int64_t b_step, int n) {
-  vf odd[ROWS][COLS];
-  UNROLL for (int r = 0; r < ROWS; r++) odd[r][0] = (vf)0.f;
-  for (int i = 0; i + 1 < n; i += 2, a += 2 * a_step, b += 2 * b_step) {
-    multiply(sums, 1, a, 0, a_row, b, 0, 1);
-    multiply(odd, 1, a + a_step, 0, a_row, b + b_step, 0, 1);
-  }
-  if (n & 1) multiply(sums, 1, a, 0, a_row, b, 0, 1);
-  UNROLL for (int r = 0; r < ROWS; r++) sums[r][0] += odd[r][0];
-}
-
 INLINE void add_columns(float *out, int64_t out_row, int c, const word *a, int64_t a_step, int64_t a_row, const word *b,
-                        int64_t b_step, int n) {
+                        int64_t b_step, int n, bool begun) {
   vf sums[ROWS][COLS];
-  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) sums[r][j] = load(out + r * out_row + W * j);
+  unsigned all = begun ? ~0u : 0;
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++)
+    sums[r][j] = choose(all, load(out + r * out_row + W * j), (vf)0.f);
   multiply(sums, c, a, a_step, a_row, b, b_step, n);
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++) store(out + r * out_row + W * j, sums[r][j]);
 }
@@ -150,29 +139,34 @@ INLINE void add_columns(float *out, int64_t out_row, int c, const word *a, int64
 INLINE int columns_of(int left) { return left >= 2 * COLS ? COLS : left > COLS ? (left + 1) / 2 : left; }
 
 /* The same for rows of `width` channels in memory: out[r][:] += sum over i < n of a[i * a_step + r * a_row] *
- * b[i][:]. */
-INLINE void add_product(float *out, int64_t out_row, int width, const word *a, int64_t a_step, int64_t a_row,
-                        const word *b, int64_t b_step, int n) {
+ * b[i][:]. What out holds counts as 0 unless it is begun. */
+INLINE void add_product_to(float *out, int64_t out_row, int width, const word *a, int64_t a_step, int64_t a_row,
+                        const word *b, int64_t b_step, int n, bool begun) {
   for (int at = 0, c; at < width; at += c * W) {
     switch (c = columns_of((width - at) / W)) {
 #if COLS > 3
     case 4:
-      add_columns(out + at, out_row, 4, a, a_step, a_row, b + at, b_step, n);
+      add_columns(out + at, out_row, 4, a, a_step, a_row, b + at, b_step, n, begun);
       break;
 #endif
 #if COLS > 2
     case 3:
-      add_columns(out + at, out_row, 3, a, a_step, a_row, b + at, b_step, n);
+      add_columns(out + at, out_row, 3, a, a_step, a_row, b + at, b_step, n, begun);
       break;
 #endif
     case 2:
-      add_columns(out + at, out_row, 2, a, a_step, a_row, b + at, b_step, n);
+      add_columns(out + at, out_row, 2, a, a_step, a_row, b + at, b_step, n, begun);
       break;
     default:
-      add_columns(out + at, out_row, 1, a, a_step, a_row, b + at, b_step, n);
+      add_columns(out + at, out_row, 1, a, a_step, a_row, b + at, b_step, n, begun);
       break;
     }
   }
+}
+
+INLINE void add_product(float *out, int64_t out_row, int width, const word *a, int64_t a_step, int64_t a_row,
+                        const word *b, int64_t b_step, int n) {
+  add_product_to(out, out_row, width, a, a_step, a_row, b, b_step, n, true);
 }
 
 /* ---- P and V ----------------------------------------------------------------------------------------------------- */

@@ -22,9 +22,8 @@ INLINE vu pack_rows(float *out, const void *data, int64_t stride, const int32_t 
   if (out) memset(out + count * width, 0, sizeof(float) * width * (BLOCK - count));
   return check;
 }
-#endif
 
-/* dO as pack_rows, and each row's -delta, with the scale where V has it too. */
+/* dO as pack_rows, and each row's -delta, with the scale that V has too. */
 INLINE vu pack_d_out(const flyi_queries_cpu *c, int type) {
   int width = round_up(c->value_dim, W);
   vu check = (vu)0;
@@ -39,27 +38,26 @@ INLINE vu pack_d_out(const flyi_queries_cpu *c, int type) {
       if (c->packed_d_out) store(c->packed_d_out + i * width + n, x);
     }
     int64_t row = c->out_rows ? c->out_rows[i] : i;
-    float delta = (c->d_lse ? c->d_lse[row * c->d_lse_stride] : 0) - sum_of(sum);
-    c->neg_delta[i] = PAIR == 1 ? delta * c->scale : delta;
+    c->neg_delta[i] = ((c->d_lse ? c->d_lse[row * c->d_lse_stride] : 0) - sum_of(sum)) * c->scale;
   }
   if (c->packed_d_out) memset(c->packed_d_out + c->count * width, 0, sizeof(float) * width * (BLOCK - c->count));
   return check;
 }
+#endif
 
-/* Where a row's scores start: -LSE in base 2. A row that sees nothing has P = 0; an infinity above is as wrong as a
+/* Where rows' scores start: -LSE in base 2. A row that sees nothing has P = 0; an infinity above is as wrong as a
  * NaN. */
-INLINE float start_of(float lse) {
-  if (lse == -__builtin_inff()) return -__builtin_inff();
-  return lse < __builtin_inff() ? (float)(lse * -1.4426950408889634) : __builtin_nanf("");
+INLINE vf start_of(vf lse) {
+  typedef double vd __attribute__((ext_vector_type(W)));
+  vf start = __builtin_convertvector(__builtin_convertvector(lse, vd) * -1.4426950408889634, vf);
+  start = lse < (vf)__builtin_inff() ? start : (vf)__builtin_nanf("");
+  return lse == (vf)-__builtin_inff() ? lse : start;
 }
 
 INLINE void start_rows(const flyi_queries_cpu *c) {
-  for (int i = 0; i < BLOCK; i++) {
-    bool there = i < c->count;
-    int64_t row = there && c->out_rows ? c->out_rows[i] : i;
-    c->neg_lse[i] = there ? start_of(c->lse[row * c->lse_stride]) : -__builtin_inff();
-    if (!there) c->neg_delta[i] = 0;
-  }
+  for (int i = 0; i < c->count; i++) c->neg_lse[i] = c->lse[(c->out_rows ? c->out_rows[i] : i) * c->lse_stride];
+  for (int i = c->count; i < BLOCK; i++) c->neg_lse[i] = -__builtin_inff(), c->neg_delta[i] = 0;
+  for (int i = 0; i < BLOCK; i += W) store(c->neg_lse + i, start_of(load(c->neg_lse + i)));
 }
 
 /* Where 64 rows of bf16 are, or are packed: first in words along the channels, [64][stride / 2], then in words of two
@@ -70,21 +68,57 @@ INLINE const word *down(const float *rows, int64_t stride) {
 }
 
 #ifdef FLYI_DOTS
-/* 64 rows, both ways. Returns what is not finite. */
-INLINE vi pack_both(float *out, const void *data, int64_t stride, const int32_t *rows, int count, int dim) {
+/* Two rows of bf16, both ways: their words as they are, and words of both from `beside` on. Returns what is not
+ * finite. */
+INLINE vi pack_two(word *first, word *second, word *beside, const char *a, const char *b, int dim) {
   int width = round_up(dim, W);
-  for (int i = 0; i < count; i++) {
-    const char *row = row_at(data, stride, rows, i, FLY_BF16);
-    for (int n = 0; n < width; n += W) *(vh_memory *)((uint16_t *)out + i * width + n) = load_row_half(row, n, dim);
+  vi special = (vi)0;
+  for (int n = 0; n < width; n += 2 * W) {
+    vw x = load_row_words(a, n, dim), y = b ? load_row_words(b, n, dim) : (vw)0, low, high;
+    special |= special_words(x) | special_words(y);
+    interleave_halves(x, y, &low, &high);
+    store_words(beside + n, low);
+    if (n + W == width) {
+      store_half_words(first + n / 2, x), store_half_words(second + n / 2, y);
+      break;
+    }
+    store_words(first + n / 2, x), store_words(second + n / 2, y);
+    store_words(beside + n + W, high);
   }
-  memset((uint16_t *)out + count * width, 0, sizeof(uint16_t) * width * (BLOCK - count));
-  return pack_beside((word *)down(out, width), data, stride, rows, count, BLOCK, dim);
+  return special;
+}
+
+/* 64 rows, likewise. */
+INLINE vi pack_both(float *out, const void *data, int64_t stride, const int32_t *rows, int count, int dim) {
+  int width = round_up(dim, W), done = words_of(count);
+  word *along = (word *)out, *beside = (word *)down(out, width);
+  vi special = (vi)0;
+  for (int i = 0; i < count; i += 2) {
+    const char *a = row_at(data, stride, rows, i, FLY_BF16);
+    const char *b = i + 1 < count ? row_at(data, stride, rows, i + 1, FLY_BF16) : NULL;
+    word *first = along + i * width / 2;
+    special |= pack_two(first, first + width / 2, beside + i / 2 * width, a, b, dim);
+  }
+  memset(along + done * width, 0, sizeof(word) * width * (BLOCK / 2 - done));
+  memset(beside + done * width, 0, sizeof(word) * width * (BLOCK / 2 - done));
+  return special;
+}
+
+/* Each row's -delta. */
+INLINE void pack_deltas(const flyi_queries_cpu *c) {
+  for (int i = 0; i < c->count; i++) {
+    const char *out = row_at(c->out, c->out_stride, c->out_rows, i, FLY_BF16);
+    const char *d_out = row_at(c->d_out, c->d_out_stride, c->out_rows, i, FLY_BF16);
+    vf sum = (vf)0.f;
+    for (int n = 0; n < c->value_dim; n += 2 * W)
+      sum = multiply_add(sum, load_row_words(d_out, n, c->value_dim), load_row_words(out, n, c->value_dim));
+    int64_t row = c->out_rows ? c->out_rows[i] : i;
+    c->neg_delta[i] = (c->d_lse ? c->d_lse[row * c->d_lse_stride] : 0) - sum_of(sum);
+  }
 }
 
 static int pack_queries(const flyi_queries_cpu *c) {
-  flyi_queries_cpu delta = *c;
-  delta.packed_d_out = NULL;
-  pack_d_out(&delta, FLY_BF16);
+  pack_deltas(c);
   start_rows(c);
   if (!c->packed_q) return 0; /* only the rows' starts are wanted */
   vi special = pack_both(c->packed_q, c->q, c->q_stride, c->q_rows, c->count, c->dim) |

@@ -52,6 +52,18 @@ INLINE void store_one(int type, char *row, float x) {
     store_any(type, row, 0, 1, (vf)x);
 }
 
+/* The sums of four vectors, each as sum_of takes it. */
+INLINE float4 sums_of(const vf x[4]) {
+  float4 y[4];
+  UNROLL for (int i = 0; i < 4; i++) {
+    HALVES(x[i], ADD_)
+    y[i] = b_;
+  }
+  float4 low = __builtin_shufflevector(y[0], y[1], 0, 1, 4, 5) + __builtin_shufflevector(y[0], y[1], 2, 3, 6, 7);
+  float4 high = __builtin_shufflevector(y[2], y[3], 0, 1, 4, 5) + __builtin_shufflevector(y[2], y[3], 2, 3, 6, 7);
+  return __builtin_shufflevector(low, high, 0, 2, 4, 6) + __builtin_shufflevector(low, high, 1, 3, 5, 7);
+}
+
 /* A gate and what is left to 1. */
 typedef struct gate {
   vf open, closed;
@@ -64,39 +76,47 @@ INLINE gate gate_of(vf logit) {
   return (gate){open, e * open};
 }
 
-/* The gates of channels [n, n + W) of a row. */
-INLINE gate gates_of_channels(const flyi_gate_cpu *p, int r, int n) {
-  return gate_of(load_any(p->logits_type, element(p->logits, r, p->logits_stride, p->logits_type), n, p->channels));
+INLINE const char *logits_row(const flyi_gate_cpu *p, int r) {
+  return element(p->logits, r, p->logits_stride, p->logits_type);
 }
 
 /* The gates of rows [r0, r0 + rows), up to W of them, that their channels share. */
 INLINE gate gates_of_rows(const flyi_gate_cpu *p, int r0, int rows) {
   float logit[W] = {0};
-  for (int i = 0; i < rows; i++)
-    logit[i] = load_one(p->logits_type, element(p->logits, r0 + i, p->logits_stride, p->logits_type));
+  for (int i = 0; i < rows; i++) logit[i] = load_one(p->logits_type, logits_row(p, r0 + i));
   return gate_of(load(logit));
 }
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
+/* As the count of a row's elements: the vector is whole. Rows' ends are a call, across which no register keeps a sum:
+ * they stay out of the loops. */
+enum { WHOLE = INT32_MAX };
+
+/* Channels [n, n + W) of row r, of which `count` are there. */
+INLINE void sum_vector(const flyi_gated_cpu *c, const char *const *row, float (*open)[W], int r, int n, int count,
+                       int type) {
+  vf sum = (vf)0.f;
+  for (int i = 0; i < c->count; i++) {
+    const flyi_gate_cpu *p = &c->parts[i];
+    vf g = p->channels == 1 ? (vf)open[i][r % W] : gate_of(load_any(p->logits_type, logits_row(p, r), n, count)).open;
+    sum += g * load_row(type, row[i], n, count);
+  }
+  store_row(type, element(c->out, r, c->out_stride, type), n, count, sum);
+}
+
 INLINE void forward_rows(const flyi_gated_cpu *c, int type) {
   float open[FLYI_GATE_PARTS][W];
   for (int r = 0; r < c->rows; r++) {
     const char *row[FLYI_GATE_PARTS];
+    int n = 0;
     for (int i = 0; i < c->count; i++) {
       const flyi_gate_cpu *p = &c->parts[i];
       if (r % W == 0 && p->channels == 1) store(open[i], gates_of_rows(p, r, min(c->rows - r, W)).open);
       row[i] = element(p->out, r, p->out_stride, type);
     }
-    char *out = element(c->out, r, c->out_stride, type);
-    for (int n = 0; n < c->dim; n += W) {
-      vf sum = (vf)0.f;
-      for (int i = 0; i < c->count; i++) {
-        vf g = c->parts[i].channels == 1 ? (vf)open[i][r % W] : gates_of_channels(&c->parts[i], r, n).open;
-        sum += g * load_row(type, row[i], n, c->dim);
-      }
-      store_row(type, out, n, c->dim, sum);
-    }
+    for (; n + W <= c->dim; n += W) sum_vector(c, row, open, r, n, WHOLE, type);
+    if (n < c->dim) sum_vector(c, row, open, r, n, c->dim, type);
   }
 }
 
@@ -116,34 +136,68 @@ static void forward(const flyi_gated_cpu *c) {
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
 
-/* One row; open and slope: the gate that its channels share, and its derivative. */
-INLINE void back_row(const flyi_gated_cpu *c, int r, float open, float slope, int type) {
-  const flyi_gate_cpu *p = c->parts;
-  const char *out = element(p->out, r, p->out_stride, type), *d_out = element(c->d_out, r, c->d_out_stride, type);
-  char *d_logits = p->d_logits ? element(p->d_logits, r, p->d_logits_stride, p->logits_type) : NULL;
-  char *share = p->d_out ? element(p->d_out, r, p->d_out_stride, type) : NULL;
-  bool shared = p->channels == 1;
-  gate g = {(vf)open, (vf)0.f};
-  vf dot = (vf)0.f;
-  for (int n = 0; n < c->dim; n += W) {
-    vf d = load_row(type, d_out, n, c->dim), product = d * load_row(type, out, n, c->dim);
-    if (!shared) g = gates_of_channels(p, r, n);
-    dot += product;
-    if (share) store_row(type, share, n, c->dim, g.open * d);
-    if (d_logits && !shared) store_any(p->logits_type, d_logits, n, c->dim, g.open * g.closed * product);
+/* One row of a part. */
+typedef struct back {
+  const char *logits, *out, *d_out;
+  char *d_logits, *share; /* may be null */
+  int logits_type;
+} back;
+
+/* Channels [n, n + W) of which `count` are there; `open`: their gate, if they share it. Returns <d_out, out> in
+ * parts. */
+INLINE vf back_vector(const back *x, int n, int count, vf open, bool shared, int type) {
+  vf d = load_row(type, x->d_out, n, count), slope = (vf)0.f;
+  if (!shared) {
+    gate g = gate_of(load_any(x->logits_type, x->logits, n, count));
+    open = g.open, slope = g.open * g.closed;
   }
-  if (d_logits && shared) store_one(p->logits_type, d_logits, slope * sum_of(dot));
+  if (x->share) store_row(type, x->share, n, count, open * d);
+  if (!x->d_logits) return (vf)0.f;
+  vf product = d * load_row(type, x->out, n, count);
+  if (!shared) store_any(x->logits_type, x->d_logits, n, count, slope * product);
+  return product;
+}
+
+INLINE vf back_row(const flyi_gated_cpu *c, int r, float open, bool shared, int type) {
+  const flyi_gate_cpu *p = c->parts;
+  back x = {logits_row(p, r),
+            element(p->out, r, p->out_stride, type),
+            element(c->d_out, r, c->d_out_stride, type),
+            p->d_logits ? element(p->d_logits, r, p->d_logits_stride, p->logits_type) : NULL,
+            p->d_out ? element(p->d_out, r, p->d_out_stride, type) : NULL,
+            p->logits_type};
+  vf dot = (vf)0.f;
+  int n = 0;
+  for (; n + W <= c->dim; n += W) dot += back_vector(&x, n, WHOLE, (vf)open, shared, type);
+  if (n < c->dim) dot += back_vector(&x, n, c->dim, (vf)open, shared, type);
+  return dot;
+}
+
+/* Rows whose channels share a gate, four at a time. */
+INLINE void backward_shared(const flyi_gated_cpu *c, int type) {
+  const flyi_gate_cpu *p = c->parts;
+  float open[W] = {0}, slope[W] = {0};
+  for (int r = 0; r < c->rows; r += 4) {
+    int count = min(c->rows - r, 4);
+    vf dot[4] = {(vf)0.f, (vf)0.f, (vf)0.f, (vf)0.f};
+    if (r % W == 0) {
+      gate g = gates_of_rows(p, r, min(c->rows - r, W));
+      store(open, g.open), store(slope, g.open * g.closed);
+    }
+    for (int i = 0; i < count; i++) dot[i] = back_row(c, r + i, open[(r + i) % W], true, type);
+    if (!p->d_logits) continue;
+    float4 sum = sums_of(dot);
+    for (int i = 0; i < count; i++)
+      store_one(p->logits_type, element(p->d_logits, r + i, p->d_logits_stride, p->logits_type),
+                slope[(r + i) % W] * sum[i]);
+  }
 }
 
 INLINE void backward_rows(const flyi_gated_cpu *c, int type) {
-  float open[W] = {0}, slope[W] = {0};
-  for (int r = 0; r < c->rows; r++) {
-    if (r % W == 0 && c->parts->channels == 1) {
-      gate g = gates_of_rows(c->parts, r, min(c->rows - r, W));
-      store(open, g.open), store(slope, g.open * g.closed);
-    }
-    back_row(c, r, open[r % W], slope[r % W], type);
-  }
+  if (c->parts->channels == 1)
+    backward_shared(c, type);
+  else
+    for (int r = 0; r < c->rows; r++) back_row(c, r, 0, false, type);
 }
 
 static void backward(const flyi_gated_cpu *c) {
@@ -162,24 +216,39 @@ static void backward(const flyi_gated_cpu *c) {
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-static void product(const flyi_product_cpu *p) {
-  add_product(p->out, p->out_row, p->width, p->a, p->a_step, p->a_row, p->b, p->b_step, p->depth);
+/* Columns [at, at + c W). */
+INLINE void product_columns(const flyi_product_cpu *p, int at, int c) {
+  vf sums[ROWS][COLS];
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++)
+      sums[r][j] = p->add ? load(p->out + r * p->out_row + at + W * j) : (vf)0.f;
+  multiply(sums, c, p->a, p->a_step, p->a_row, p->b + at, p->b_step, p->depth);
+  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++)
+      store(p->out + r * p->out_row + at + W * j, sums[r][j]);
 }
 
-/* Sums of 4 x 4 products side by side; rows and columns that are not there repeat the last one, and are not stored. */
+static void product(const flyi_product_cpu *p) {
+  int at = 0;
+  for (; at + COLS * W <= p->width; at += COLS * W) product_columns(p, at, COLS);
+  for (; at < p->width; at += W) product_columns(p, at, 1);
+}
+
+/* Sums of 4 x 4 products side by side; rows that are not there repeat the last one, and are not stored. Four rows at a
+ * time are no pattern that a machine would find: what follows them is asked for. */
 static void dots(const flyi_dots_cpu *d) {
-  enum { SIDE = 4 };
-  const float *a[SIDE], *b[SIDE];
+  enum { SIDE = 4, AHEAD = 12 /* rows */ };
+  const float *a[SIDE];
   vf sum[SIDE][SIDE];
+  float4 bias;
+  int n = 0;
   for (int i = 0; i < SIDE; i++) {
-    a[i] = d->a + min(i, d->rows - 1) * d->a_row, b[i] = d->b + min(i, d->columns - 1) * d->b_row;
+    a[i] = d->a + min(i, d->rows - 1) * d->a_row;
     for (int j = 0; j < SIDE; j++) sum[i][j] = (vf)0.f;
   }
-  int n = 0;
   for (; n + W <= d->depth; n += W) {
     vf x[SIDE];
-    UNROLL for (int j = 0; j < SIDE; j++) x[j] = load(b[j] + n);
+    UNROLL for (int j = 0; j < SIDE; j++) x[j] = load(d->b + j * d->b_row + n);
     UNROLL for (int i = 0; i < SIDE; i++) {
+      __builtin_prefetch(a[i] + AHEAD * d->a_row + n);
       vf y = load(a[i] + n);
       UNROLL for (int j = 0; j < SIDE; j++) sum[i][j] += y * x[j];
     }
@@ -187,10 +256,13 @@ static void dots(const flyi_dots_cpu *d) {
   if (n < d->depth)
     for (int i = 0; i < SIDE; i++)
       for (int j = 0; j < SIDE; j++)
-        sum[i][j] += load_row(FLY_F32, (const char *)a[i], n, d->depth) *
-                     load_row(FLY_F32, (const char *)b[j], n, d->depth);
-  for (int i = 0; i < d->rows; i++)
-    for (int j = 0; j < d->columns; j++) d->out[i * d->out_row + j] = (d->bias ? d->bias[j] : 0) + sum_of(sum[i][j]);
+        sum[i][j] += load_part(FLY_F32, (const char *)(a[i] + n), d->depth - n) *
+                     load_part(FLY_F32, (const char *)(d->b + j * d->b_row + n), d->depth - n);
+  memcpy(&bias, d->bias, sizeof bias);
+  UNROLL for (int i = 0; i < SIDE; i++) {
+    float4 row = bias + sums_of(sum[i]);
+    if (i < d->rows) memcpy(d->out + i * d->out_row, &row, sizeof row);
+  }
 }
 
 static void load_rows(float *out, int64_t out_stride, const void *in, int64_t in_stride, int32_t type, int32_t count,

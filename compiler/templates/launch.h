@@ -195,7 +195,7 @@ typedef struct flyi_fetch_part {
 } flyi_fetch_part;
 
 /* They are asked for in passing, FLYI_FETCHES times with a block of pairs. */
-enum { FLYI_FETCH_PARTS = 32, FLYI_FETCHES = 80 };
+enum { FLYI_FETCH_PARTS = 64, FLYI_FETCHES = 80 };
 typedef struct flyi_fetch_cpu {
   flyi_fetch_part part[FLYI_FETCH_PARTS]; /* a ring */
   int32_t first, count; /* of the parts that are left */
@@ -287,7 +287,7 @@ typedef struct flyi_gate_cpu {
   const void *logits;
   int64_t logits_stride;
   int32_t logits_type, channels; /* 1, or the output's dim */
-  const void *out;               /* what the part alone makes */
+  const void *out;               /* what the part alone makes; backward: read for d_logits alone */
   int64_t out_stride;
   /* backward: */
   void *d_logits; /* may be null; may be logits itself */
@@ -303,21 +303,21 @@ typedef struct flyi_gated_cpu {
   int64_t out_stride, d_out_stride;
 } flyi_gated_cpu;
 
-/* out[4 rows][width] += sum over i < depth of a[i * a_step + row * a_row] * b[i * b_step + ...].
- * width: whole vectors. */
+/* out[4 rows][width] = sum over i < depth of a[i * a_step + row * a_row] * b[i * b_step + ...], or added to what is
+ * there. width: whole vectors. */
 typedef struct flyi_product_cpu {
   float *out;
   const float *a, *b;
   int64_t out_row, a_step, a_row, b_step;
-  int32_t width, depth;
+  int32_t width, depth, add;
 } flyi_product_cpu;
 
-/* out[r][c] = bias[c] + sum over i < depth of a[r][i] * b[c][i], for up to 4 rows and 4 columns. bias may be null. */
+/* out[r][c] = bias[c] + sum over i < depth of a[r][i] * b[c][i], for 1 to 4 rows and 4 columns. */
 typedef struct flyi_dots_cpu {
   float *out;
   const float *a, *b, *bias;
   int64_t out_row, a_row, b_row;
-  int32_t rows, columns, depth;
+  int32_t rows, depth;
 } flyi_dots_cpu;
 
 typedef struct flyi_gate_code {

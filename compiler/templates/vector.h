@@ -112,6 +112,19 @@ INLINE float greatest_of(vf x) {
   return GREATER_(even, odd);
 }
 
+/* The same of four vectors side by side. */
+INLINE void greatest_of_rows(const vf *x, float *out) {
+  float4 y[4];
+  UNROLL for (int r = 0; r < 4; r++) {
+    HALVES(x[r], GREATER_)
+    y[r] = b_;
+  }
+  float4 a = GREATER_(__builtin_shufflevector(y[0], y[1], 0, 4, 1, 5), __builtin_shufflevector(y[0], y[1], 2, 6, 3, 7));
+  float4 b = GREATER_(__builtin_shufflevector(y[2], y[3], 0, 4, 1, 5), __builtin_shufflevector(y[2], y[3], 2, 6, 3, 7));
+  float4 m = GREATER_(__builtin_shufflevector(a, b, 0, 1, 4, 5), __builtin_shufflevector(a, b, 2, 3, 6, 7));
+  UNROLL for (int r = 0; r < 4; r++) out[r] = m[r];
+}
+
 /* 2^x for x up to 127, relative error 1e-7 (4.3e-7 where results are rounded to bf16); 0 exactly for -infinity and from
  * -127 down; NaN for a NaN whose low 9 bits are 0. Polynomials are minimax with their constant term fixed at 1, so that
  * an exponent can be cut off without an error. */

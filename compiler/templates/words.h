@@ -29,6 +29,13 @@ INLINE vw round_beside(vf x, vf y) {
 /* W floats as W elements. */
 INLINE void store_rounded(word *p, vf x) { *(vh_memory *)p = (vh)_mm512_cvtneps_pbh((__m512)x); }
 
+/* The first half of a vector of words. */
+INLINE void store_half_words(word *p, vw x) {
+  typedef uint32_t half __attribute__((ext_vector_type(W / 2)));
+  typedef half half_memory __attribute__((aligned(4), may_alias));
+  *(half_memory *)p = x.lo;
+}
+
 /* Elements i of x and of y side by side: the first 16 words, and the others. */
 INLINE void interleave_halves(vw x, vw y, vw *low, vw *high) {
   const vpair first = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,

@@ -46,7 +46,12 @@ cmake -G Ninja -S "$scratch/project" -B "$scratch/project/build" -DCMAKE_C_COMPI
 XDG_CACHE_HOME="$scratch/cache" "$scratch/project/build/first"
 "$scratch/project/build/runtime"
 
-# The header is C++ too.
-if command -v g++ >/dev/null; then
-  echo '#include <flymask/flymask.h>' | g++ -std=c++17 -Wall -Wextra -fsyntax-only -I "$scratch/usr/include" -x c++ -
-fi
+# Each part of the header stands alone, and is C++ too. mask.h and score.h are not parts: they are the masks' language.
+for header in "$scratch"/usr/include/flymask/*.h; do
+  name=$(basename "$header")
+  case $name in mask.h | score.h) continue ;; esac
+  echo "#include <flymask/$name>" | $cc -std=c17 -Wall -Wextra -Wpedantic -fsyntax-only -I "$scratch/usr/include" -x c -
+  if command -v g++ >/dev/null; then
+    echo "#include <flymask/$name>" | g++ -std=c++17 -Wall -Wextra -fsyntax-only -I "$scratch/usr/include" -x c++ -
+  fi
+done

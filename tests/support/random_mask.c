@@ -69,7 +69,7 @@ static const char macros[] =
     "#define MOD(x, y) ((x) % NOT_CONSTANT(y))\n"
     "#define SHL(x, n) ((x) << NOT_CONSTANT(n))\n"
     "#define SHR(x, n) ((x) >> NOT_CONSTANT(n))\n"
-    "#define INT(x) ((int)(x))\n"
+    "#define INT(x) ((int)NOT_CONSTANT(x))\n"
     "#define INDEX(i, n) NOT_CONSTANT(i)\n"
     "#else\n"
     "#define SIGNED_(x) ((__typeof__(x))-1 < 0)\n"
