@@ -16,5 +16,5 @@ flymask_cuda_cases(cuda_decode ci decode.fwd.bf16 decode.fwd.f32 decode_dims.fwd
 flymask_cuda_cases(cuda_decode nightly decode.fwd.f16 decode_dims.fwd.f16)
 flymask_cuda_cases(cuda_gated ci gated.fwd.f32 gated.fwd.bf16 gated.bwd.f32 gated.bwd.bf16)
 flymask_cuda_cases(cuda_gated nightly gated.fwd.f16 gated.bwd.f16)
-flymask_cuda_cases(cuda_selection ci selection.choice selection.fwd.f32 selection.fwd.bf16 selection.bwd.f32 selection.bwd.bf16)
+flymask_cuda_cases(cuda_selection ci selection.fwd.f32 selection.fwd.bf16 selection.bwd.f32 selection.bwd.bf16)
 flymask_cuda_cases(cuda_selection nightly selection.fwd.f16 selection.bwd.f16)

@@ -27,7 +27,7 @@ static fly_selection *select_blocks(fly_mask *mask, const spec *s, const fly_att
   fly_selection *selection;
   fly_error error;
   const int64_t blocks = (s->len_kv + s->block - 1) / s->block;
-  if (s->top) { /* chosen on the device by `choice`, on the host here */
+  if (s->top) { /* chosen on the host: the device has tests of its own */
     fly_moba_desc d = {FLY_INIT(fly_moba_desc),         .block = s->block, .top = s->top, .q = c->q, .k = c->k,
                        .q_offset = s->len_kv - s->len_q};
     ck_fly_ok(fly_moba_select(mask, &d, &selection, &error), error);
@@ -231,6 +231,13 @@ START_TEST(misuse_is_refused) {
 }
 END_TEST
 
+static void add_choice(TCase *test) {
+  tcase_add_test(test, the_gate_ranks_mean_keys);
+  tcase_add_test(test, of_equal_blocks_the_earlier_is_kept);
+  tcase_add_test(test, warps_take_queries_in_turn);
+  tcase_add_test(test, misuse_is_refused);
+}
+
 static Suite *make_suite(void) {
   static const char *const names[] = {"selection.fwd.f32", "selection.fwd.f16", "selection.fwd.bf16",
                                       "selection.bwd.f32", "selection.bwd.f16", "selection.bwd.bf16"};
@@ -240,15 +247,9 @@ static Suite *make_suite(void) {
     tcase_add_checked_fixture(test, open_device, close_device);
     tcase_add_loop_test(test, selected, i, i + 1);
     if (i < 3) tcase_add_loop_test(test, packed_documents, i, i + 1);
+    if (i == 0) add_choice(test);
     suite_add_tcase(suite, test);
   }
-  TCase *choice = tcase_create("selection.choice");
-  tcase_add_checked_fixture(choice, open_device, close_device);
-  tcase_add_test(choice, the_gate_ranks_mean_keys);
-  tcase_add_test(choice, of_equal_blocks_the_earlier_is_kept);
-  tcase_add_test(choice, warps_take_queries_in_turn);
-  tcase_add_test(choice, misuse_is_refused);
-  suite_add_tcase(suite, choice);
   return suite;
 }
 
