@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
 # run.sh [RESULTS] [--rehearse]: every case of the suite on the GPU, then the benchmarks and the peers. Results: suite.txt,
-# flymask.json, results.json, results.svg. Ends with 1 where a case fails.
+# flymask.json, results.json, results.svg. Ends with 1 where a case fails, or there is no GPU.
 set -u
-cd "$(dirname "$0")"
-results=${1:-results}
+here=$(cd "$(dirname "$0")" && pwd)
+results=${1:-$here/results}
 rehearse=${2:-}
-mkdir -p "$results"
-export LD_LIBRARY_PATH="$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" FLYMASK_GPU_IMAGES="$PWD/images"
-export CK_DEFAULT_TIMEOUT=600 CK_VERBOSITY=minimal
+mkdir -p "$results" || exit 1
+results=$(cd "$results" && pwd)
+cd "$here" || exit 1
+export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" FLYMASK_GPU_IMAGES="$here/images"
+export CK_DEFAULT_TIMEOUT=600 CK_VERBOSITY=normal
 
+device=$(./gpu_bench --device) || exit 1
+echo "$device" | tee "$results/suite.txt"
 failed=0 passed=0
-: >"$results/suite.txt"
 while read -r suite case; do
-  if output=$(CK_RUN_CASE="$case" "./gpu_$suite" 2>&1 </dev/null) && grep -q '^100%' <<<"$output"; then
+  if output=$(CK_RUN_CASE="$case" "./gpu_$suite" 2>&1 </dev/null) && grep -Eq '^100%: Checks: [1-9]' <<<"$output"; then
     passed=$((passed + 1))
     echo "passed  $suite $case" >>"$results/suite.txt"
   else

@@ -2,7 +2,8 @@
  *
  *   the handle (cuda.c)  |  what is resident on a device (cuda_resident.c)
  *   |  calls (cuda_module.c, cuda_check.c, cuda_map.c, cuda_launch.c, cuda_split.c, cuda_backward.c)
- *   |  row by row (cuda_rows.c, cuda_merge.c, cuda_gated.c, cuda_selection.c) */
+ *   |  row by row (cuda_rows.c, cuda_merge.c, cuda_gated.c, cuda_gated_project.c, cuda_selection.c,
+ *      cuda_moba.c) */
 #ifndef FLYMASK_RUNTIME_CUDA_H
 #define FLYMASK_RUNTIME_CUDA_H
 
@@ -156,11 +157,16 @@ fly_status flyi_cuda_run(flyi_cuda_launch *l, const flyi_cuda_entry *entry, int6
 /* ---- row by row: kernels that no mask is joined with (cuda_rows.c, cuda_merge.c, cuda_gated.c) ------------------- */
 
 typedef enum flyi_cuda_rows_kernel {
-  FLYI_ROWS_MERGE, FLYI_ROWS_MERGE_BACKWARD, FLYI_ROWS_GATE, FLYI_ROWS_GATE_BACKWARD, FLYI_ROWS_ZERO
+  FLYI_ROWS_MERGE, FLYI_ROWS_MERGE_BACKWARD, FLYI_ROWS_GATE, FLYI_ROWS_GATE_BACKWARD, FLYI_ROWS_ZERO,
+  FLYI_ROWS_PRODUCT, FLYI_ROWS_SLICES, /* not row by row: flyi_cuda_run_blocks */
+  FLYI_ROWS_MEANS, FLYI_ROWS_CHOOSE
 } flyi_cuda_rows_kernel;
 /* Launches one over `rows` rows, with its struct of launch_rows.h. The context is current. */
 fly_status flyi_cuda_run_rows(fly_cuda *cuda, flyi_cuda_stream stream, flyi_cuda_rows_kernel kernel,
                               const void *argument, int64_t rows, fly_error *error);
+/* The same over blocks of FLYI_ROWS_THREADS threads with so much shared memory. */
+fly_status flyi_cuda_run_blocks(fly_cuda *cuda, flyi_cuda_stream stream, flyi_cuda_rows_kernel kernel,
+                                const void *argument, int64_t blocks, unsigned shared, fly_error *error);
 
 /* Whether a forward call is one of few queries and many keys for this device; such a call, launched (cuda_split.c). */
 bool flyi_cuda_split_suits(const flyi_call *call);

@@ -1,20 +1,15 @@
-/* cuda_gated.c: gated sums of attentions on a GPU, with given logits. Input: a checked gated call whose kernels are for
- * GPUs. Output: on its stream, the parts' attentions one after the other, then a pass over rows that sums them;
- * backward for each part a pass over rows, then its attention's gradients. */
+/* cuda_gated.c: gated sums of attentions on a GPU. Input: a checked gated call whose kernels are for GPUs. Output: on
+ * its stream, projected logits; the parts' attentions one after the other; a pass over rows that sums them. Backward for
+ * each part a pass over rows, then its attention's gradients; then those of the projections. */
 #include <stdio.h>
 
-#include "cuda.h"
-#include "gated.h"
+#include "cuda_gated.h"
 
 /* ---- checks ---------------------------------------------------------------------------------------------------- */
 
 static fly_status check_part(const flyi_gated *g, int i, bool backward, fly_error *error) {
   const fly_gate *gate = &g->parts[i].gate;
   char name[48];
-  if (flyi_gate_projected(gate))
-    return flyi_fail(
-        error, FLY_ERROR_UNSUPPORTED,
-        "parts[%d].gate is projected: on a GPU gates are given as logits (x weight + bias, by any library)", i);
   snprintf(name, sizeof name, "parts[%d].gate.logits", i);
   fly_status status = flyi_cuda_check_tensor(name, &gate->logits, g->c.cuda, error);
   snprintf(name, sizeof name, "parts[%d].gate.d_logits", i);
@@ -29,6 +24,7 @@ static fly_status check(const flyi_gated *g, bool backward, fly_error *error) {
       (status = flyi_cuda_check_tensor(backward ? "d_out" : "out", &g->c.out, g->c.cuda, error)))
     return status;
   for (int i = 0; !status && i < g->c.count; i++) status = check_part(g, i, backward, error);
+  if (!status) status = flyi_cuda_check_projection(g, backward, error);
   if (!status && g->rows > INT32_MAX)
     status = flyi_fail(error, FLY_ERROR_UNSUPPORTED, "a gated call on a GPU has at most 2^31 - 1 rows");
   return status;
@@ -45,13 +41,11 @@ static flyi_cuda_gated rows_of(const flyi_gated *g, const fly_tensor *out) {
                            .heads = (int32_t)g->heads};
 }
 
-static flyi_cuda_gate gate_of(const flyi_gated *g, int part, const fly_tensor *out) {
-  const fly_gate *gate = &g->parts[part].gate;
-  return (flyi_cuda_gate){.logits = flyi_cuda_tensor_of(&gate->logits),
+static flyi_cuda_gate gate_of(const fly_tensor *logits, const fly_tensor *out) {
+  return (flyi_cuda_gate){.logits = flyi_cuda_tensor_of(logits),
                           .out = flyi_cuda_tensor_of(out),
-                          .d_logits = flyi_cuda_tensor_of(&gate->d_logits),
-                          .logits_type = (int32_t)gate->logits.type,
-                          .channels = (int32_t)gate->logits.shape[3]};
+                          .logits_type = (int32_t)logits->type,
+                          .channels = (int32_t)logits->shape[3]};
 }
 
 static fly_status run_rows(const flyi_gated *g, flyi_cuda_rows_kernel kernel, const flyi_cuda_gated *a,
@@ -82,7 +76,8 @@ static fly_status attend(const flyi_gated *g, int part, const fly_tensor *out, f
 /* Each part writes to its own tensor, or one for this call, one of them the result's. */
 static fly_status forward(const flyi_gated *g, flyi_cuda_launch *l, fly_error *error) {
   flyi_cuda_gated sum = rows_of(g, &g->c.out);
-  fly_status status = FLY_OK;
+  fly_tensor logits[FLYI_GATE_PARTS];
+  fly_status status = flyi_cuda_project(g, l, logits, error);
   bool placed = false;
   sum.count = g->c.count;
   for (int i = 0; !status && i < g->c.count; i++) {
@@ -92,7 +87,7 @@ static fly_status forward(const flyi_gated *g, flyi_cuda_launch *l, fly_error *e
     } else if (!out.data && (status = make_tensor(l, &g->c.out, &out, error))) {
       return status;
     }
-    sum.parts[i] = gate_of(g, i, &out);
+    sum.parts[i] = gate_of(&logits[i], &out);
     status = attend(g, i, &out, error);
   }
   return status ? status : run_rows(g, FLYI_ROWS_GATE, &sum, error);
@@ -100,23 +95,27 @@ static fly_status forward(const flyi_gated *g, flyi_cuda_launch *l, fly_error *e
 
 /* ---- backward -------------------------------------------------------------------------------------------------- */
 
+/* Gradients of projected logits take the logits' place. */
 static fly_status backward(const flyi_gated *g, flyi_cuda_launch *l, fly_error *error) {
-  fly_tensor share = {0};
-  fly_status status = FLY_OK;
+  fly_tensor share = {0}, logits[FLYI_GATE_PARTS];
+  fly_status status = flyi_cuda_project(g, l, logits, error);
   bool attention = g->c.d_q.data || g->c.d_k.data || g->c.d_v.data;
-  if (attention && (status = make_tensor(l, &g->c.d_out, &share, error))) return status;
+  if (!status && attention) status = make_tensor(l, &g->c.d_out, &share, error);
   for (int i = 0; !status && i < g->c.count; i++) {
+    const fly_gate *gate = &g->parts[i].gate;
     fly_attention a = g->parts[i].attention;
     flyi_cuda_gated rows = rows_of(g, &g->c.d_out);
     rows.count = 1;
-    rows.parts[0] = gate_of(g, i, &a.out);
+    rows.parts[0] = gate_of(&logits[i], &a.out);
+    if (flyi_cuda_wants_logits(g, i))
+      rows.parts[0].d_logits = flyi_cuda_tensor_of(flyi_gate_projected(gate) ? &logits[i] : &gate->d_logits);
     rows.parts[0].d_out = flyi_cuda_tensor_of(&share);
     status = run_rows(g, FLYI_ROWS_GATE_BACKWARD, &rows, error);
     a.d_out = share;
     a.add_gradients = i > 0;
     if (!status && attention) status = fly_attention_backward(&a, error);
   }
-  return status;
+  return status ? status : flyi_cuda_project_backward(g, l, logits, error);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------------------- */
@@ -127,7 +126,10 @@ fly_status flyi_cuda_gated_call(const flyi_gated *g, bool backwards, fly_error *
   fly_status status = flyi_cuda_enter(l.cuda, &pushed, error);
   if (status) return status;
   status = check(g, backwards, error);
-  if (!status && g->batch * g->heads * g->rows > 0) status = backwards ? backward(g, &l, error) : forward(g, &l, error);
+  if (!status && g->batch * g->heads * g->rows > 0)
+    status = backwards ? backward(g, &l, error) : forward(g, &l, error);
+  else if (!status && backwards) /* gradients that are sums over no tokens */
+    status = flyi_cuda_project_backward(g, &l, (fly_tensor[FLYI_GATE_PARTS]){{0}}, error);
   flyi_cuda_free_temporaries(&l);
   flyi_cuda_leave(l.cuda, pushed);
   return status;

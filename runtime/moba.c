@@ -1,5 +1,5 @@
 /* moba.c: the gate of MoBA. Input: Q and K. Output: each query's blocks: its own, and the earlier ones with the best
- * means; from there on a selection like any other (selection.c). */
+ * means (of tensors on a GPU: cuda_moba.c); from there on a selection like any other (selection.c). */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -65,6 +65,7 @@ static fly_status check_desc(const fly_moba_desc *d, fly_error *error) {
   if (d->block < 1) return REFUSE(error, "block is %d", d->block);
   if (d->top < 1) return REFUSE(error, "top is %d: the own block counts", d->top);
   if (d->threads < 0) return REFUSE(error, "threads is %d", d->threads);
+  if (d->stream && !d->cuda) return REFUSE(error, "stream is given, but cuda is NULL: set both for q and k of a GPU");
   if (!is_float(d->q.type)) return REFUSE(error, "q.type is %s: wanted f32, f16 or bf16", fly_type_name(d->q.type));
   if ((status = flyi_tensor_check("q", &d->q, d->q.type, d->q.shape[3], false, error)) ||
       (status = flyi_tensor_check("k", &d->k, d->q.type, d->q.shape[3], false, error)))
@@ -83,8 +84,20 @@ static fly_status check_desc(const fly_moba_desc *d, fly_error *error) {
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
+/* Whether counts of a * b * c * d words are ones that memory can have; tensors may broadcast. */
+static bool fits(int64_t a, int64_t b, int64_t c, int64_t d) {
+  return !__builtin_mul_overflow(a, b, &a) && !__builtin_mul_overflow(a, c, &a) && !__builtin_mul_overflow(a, d, &a) &&
+         a <= PTRDIFF_MAX / 4;
+}
+
 static fly_status choose(gate *g, fly_error *error) {
   const fly_moba_desc *d = g->d;
+  if (!fits(g->batch, g->heads, g->len_q, d->top) || !fits(g->batch, g->kv_heads, g->padded, g->dim))
+    return flyi_no_memory(error);
+  if (d->cuda) {
+    g->lists = flyi_grow(NULL, (size_t)(g->batch * g->heads * g->len_q) * (size_t)d->top, sizeof *g->lists);
+    return g->lists ? flyi_cuda_choose(d, g->blocks, g->lists, error) : flyi_no_memory(error);
+  }
   flyi_threads threads = {d->threads, d->parallel_for, d->parallel_user};
   int64_t planes = g->batch * g->heads, kv_planes = g->batch * g->kv_heads;
   threads.limit = flyi_worker_count(&threads, planes * g->tiles);

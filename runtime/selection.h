@@ -49,6 +49,10 @@ fly_status flyi_selected_read(const fly_selection *s, const fly_selection_desc *
 fly_status flyi_cuda_selection(const fly_selection *s, const fly_attention *whole, fly_attention *grouped,
                                size_t lse_at, size_t bytes, fly_error *error);
 
+/* MoBA's choice on a GPU, whole blocks of keys: lists[batch, heads, len_q][desc->top], as desc->cuda's device has made
+ * them when this returns (cuda_moba.c). */
+fly_status flyi_cuda_choose(const fly_moba_desc *desc, int64_t blocks, int32_t *lists, fly_error *error);
+
 /* ---- packed documents (selection_packed.c) ----------------------------------------------------------------------- */
 
 typedef struct flyi_packing {

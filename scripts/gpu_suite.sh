@@ -16,9 +16,10 @@ usage() {
 }
 
 types="bf16 f16 f32"
-bench_masks="causal sliding_window document stochastic"
+suites="masks features sa decode merge scores gated selection"
+bench_masks="causal sliding_window document stochastic selected_tiles"
 
-# Suites and their cases: those of one type and a few masks, or all.
+# Suites and their cases: a few masks and features, or all.
 cases() {
   if [ "$1" = few ]; then
     echo "masks causal.fwd.bf16"
@@ -27,21 +28,28 @@ cases() {
     echo "masks stochastic.bwd.bf16"
     echo "decode decode.fwd.f16"
     echo "merge merge.fwd.bf16"
+    echo "scores alibi_slopes.fwd.bf16"
+    echo "scores softcap.bwd.f32"
+    echo "scores sinks.f32"
+    echo "gated gated.fwd.f32"
+    echo "gated gated.bwd.bf16"
+    echo "selection selection.fwd.bf16"
+    echo "selection selection.bwd.f32"
     return
   fi
-  local mask type
-  for mask in "$root"/masks/*.c; do
-    for type in $types; do
-      echo "masks $(basename "$mask" .c).fwd.$type"
-      echo "masks $(basename "$mask" .c).bwd.$type"
-    done
-  done
+  local name type direction
   for type in shapes forward backward rest; do echo "features $type"; done
+  echo "sa sa"
+  echo "merge merge.rest"
   for type in $types; do
-    echo "decode decode.fwd.$type"
-    echo "decode decode_dims.fwd.$type"
-    echo "merge merge.fwd.$type"
-    echo "merge merge.bwd.$type"
+    for direction in fwd bwd; do
+      for name in "$root"/masks/*.c; do echo "masks $(basename "$name" .c).$direction.$type"; done
+      for name in "$root"/scores/*.c; do echo "scores $(basename "$name" .c).$direction.$type"; done
+      echo "scores t5_bias_2.$direction.$type"
+      for name in merge gated selection; do echo "$name $name.$direction.$type"; done
+    done
+    for name in modifiers dimensions sinks; do echo "scores $name.$type"; done
+    for name in decode decode_dims; do echo "decode $name.fwd.$type"; done
   done
 }
 
@@ -52,7 +60,8 @@ pack_image() { # pack_image BUILD FOLDER SUITE CASE
     echo "$3 $4" >>"$2/made"
     return
   fi
-  if output=$(FLYMASK_GPU_IMAGES="$2/images" CK_RUN_CASE="$4" "$1/tests/test_cuda_$3" 2>&1); then
+  if output=$(FLYMASK_GPU_IMAGES="$2/images" CK_RUN_CASE="$4" "$1/tests/test_cuda_$3" 2>&1) &&
+    grep -q 'Checks: [1-9]' <<<"$output"; then # of a name that is no case there are none
     echo "$3 $4" >>"$2/made"
   else
     echo "left out: $3 $4: $(tail -n 1 <<<"$output")" >&2
@@ -88,8 +97,7 @@ pack_libraries() {
 
 pack() { # pack BUILD ARCHIVE few|all
   local work program
-  for program in flymask tests/test_cuda_masks tests/test_cuda_features tests/test_cuda_decode \
-    tests/gpu_masks tests/gpu_features tests/gpu_decode tests/gpu_merge tests/gpu_bench; do
+  for program in flymask tests/gpu_bench $(printf ' tests/gpu_%s' $suites) $(printf ' tests/test_cuda_%s' $suites); do
     if [ ! -x "$1/$program" ]; then
       echo "$1/$program is missing: build first, with tests (scripts/test.sh does)" >&2
       exit 1
@@ -99,7 +107,7 @@ pack() { # pack BUILD ARCHIVE few|all
   trap 'rm -rf "$work"' EXIT
   mkdir -p "$work/flymask-gpu/images" "$work/flymask-gpu/lib"
   pack_images "$1" "$work/flymask-gpu" "$3"
-  cp "$1"/tests/gpu_{masks,features,decode,merge,bench} "$work/flymask-gpu/"
+  for program in $suites bench; do cp "$1/tests/gpu_$program" "$work/flymask-gpu/"; done
   strip "$work"/flymask-gpu/gpu_*
   pack_libraries "$work/flymask-gpu"
   cp "$root/bench/gpu_run.sh" "$work/flymask-gpu/run.sh"

@@ -8,6 +8,7 @@ flymask_cuda_test(cuda_driver)
 set_property(TEST cuda_driver APPEND PROPERTY ENVIRONMENT CK_FORK=yes) # each case begins with a driver of its own
 flymask_test(cuda_absent)
 flymask_cuda_test(cuda_calls LABEL ci SECONDS 900)
+flymask_cuda_test(cuda_failures LABEL ci SECONDS 900)
 flymask_cuda_test(cuda_features LABEL ci SECONDS 900)
 flymask_cuda_test(cuda_sa LABEL ci)
 
@@ -49,7 +50,8 @@ endif()
 
 # What scripts/gpu_suite.sh takes to a machine with a GPU: the same suites and the bench, with the runtime alone.
 set(GPU_SUPPORT)
-foreach(name support guard oracle oracle_backward handmade call_case backward_case merge_case cuda_call cuda_kernel)
+foreach(name support guard oracle oracle_backward oracle_score handmade call_case backward_case merge_case score_bodies
+    score_formulas scene_tensors selection_case cuda_call cuda_kernel cuda_case)
   list(APPEND GPU_SUPPORT support/${name}.c)
 endforeach()
 add_library(gpu_support STATIC EXCLUDE_FROM_ALL ${GPU_SUPPORT})
@@ -58,15 +60,13 @@ target_compile_definitions(gpu_support PUBLIC _GNU_SOURCE FLYMASK_NO_COMPILER)
 target_link_libraries(gpu_support PUBLIC flymask_runtime_static PkgConfig::CHECK)
 add_executable(gpu_masks test_cuda_masks.c library/scene_call.c library/scene.c library/windows.c library/blocks.c
   library/documents.c library/images.c)
-add_executable(gpu_features test_cuda_features.c)
-add_executable(gpu_decode test_cuda_decode.c)
-add_executable(gpu_merge test_cuda_merge.c)
+target_link_libraries(gpu_masks PRIVATE gpu_support)
+foreach(name features sa decode merge scores gated selection)
+  add_executable(gpu_${name} test_cuda_${name}.c)
+  target_link_libraries(gpu_${name} PRIVATE gpu_support ${CMAKE_DL_LIBS})
+endforeach()
 add_executable(gpu_bench ${PROJECT_SOURCE_DIR}/bench/gpu_bench.c)
 target_compile_definitions(gpu_bench PRIVATE _GNU_SOURCE)
-target_link_libraries(gpu_masks PRIVATE gpu_support)
-target_link_libraries(gpu_features PRIVATE gpu_support)
-target_link_libraries(gpu_decode PRIVATE gpu_support ${CMAKE_DL_LIBS})
-target_link_libraries(gpu_merge PRIVATE gpu_support)
 target_link_libraries(gpu_bench PRIVATE flymask_runtime_static)
 
 # The archive, rehearsed with a few images from an empty directory. It is made of release builds.

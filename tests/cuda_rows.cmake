@@ -1,8 +1,8 @@
 # What runs row by row on GPUs, and calls made of several launches: simcuda.WHAT.fwd|bwd.TYPE, a case of a suite each.
 function(flymask_cuda_cases suite label)
   if(NOT TARGET test_${suite})
-    add_executable(test_${suite} test_${suite}.c sa/scene.c)
-    target_link_libraries(test_${suite} PRIVATE test_support test_cli_files simcuda)
+    add_executable(test_${suite} test_${suite}.c)
+    target_link_libraries(test_${suite} PRIVATE test_support simcuda)
   endif()
   foreach(case IN LISTS ARGN)
     add_test(NAME simcuda.${case} COMMAND test_${suite})

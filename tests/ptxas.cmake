@@ -61,3 +61,14 @@ if(FLYMASK_CLI)
   flymask_ptxas_test(decode bf16 sm_90 128 stochastic)
   flymask_ptxas_test(decode f32 sm_80 "64;128;192x128" causal)
 endif()
+
+# ptxas.rows.TARGET: what no mask is joined with: merging, gated sums, projected gates, MoBA's choice.
+foreach(target sm_80 sm_86 sm_90 sm_100 sm_120)
+  if(PTXAS)
+    add_test(NAME ptxas.rows.${target} COMMAND ${CMAKE_CURRENT_LIST_DIR}/ptxas/rows.sh ${PTXAS} ${target} ${PROJECT_BINARY_DIR}/runtime/merge_ptx.ptx
+      ${PROJECT_BINARY_DIR}/runtime/gate_ptx.ptx ${PROJECT_BINARY_DIR}/runtime/project_ptx.ptx ${PROJECT_BINARY_DIR}/runtime/choose_ptx.ptx)
+  else()
+    add_test(NAME ptxas.rows.${target} COMMAND ${CMAKE_COMMAND} -E echo "no ptxas: skipped")
+  endif()
+  set_tests_properties(ptxas.rows.${target} PROPERTIES LABELS ci TIMEOUT 120 SKIP_REGULAR_EXPRESSION "no ptxas: skipped")
+endforeach()

@@ -2,19 +2,13 @@
  * against double precision. simcuda.decode.CASE.TYPE is one case of this suite. */
 #include <dlfcn.h>
 
-#include "call_case.h"
-#include "cuda_call.h"
-#include "cuda_kernel.h"
+#include "cuda_case.h"
 #include "runtime/runtime.h"
 #include "simcuda/simcuda.h"
 
-static const char window[] = "FLY_PARAM(int, left, 1000); FLY_PARAM(int, right, 0);"
-                             "bool mask(int b, int h, int q, int kv) {"
-                             "  return (left < 0 || q - kv <= left) && (right < 0 || kv - q <= right); }";
-
 static fly_cuda *cuda; /* NULL: images are packed, nothing runs */
 
-static void open_device(void) { cuda = cuda_kernel_packing() ? NULL : cuda_open(); }
+static void open_device(void) { cuda = cuda_open_to_run(); }
 static void close_device(void) { fly_cuda_release(&cuda); }
 
 /* The simulated driver's control calls; on a real GPU there are none. */
@@ -42,29 +36,17 @@ static void set_copies(int copies, uint64_t seed) {
 /* A host call bound to a mask that says what `see` says, with a map of the given tiles (0: none). */
 typedef struct decode_case {
   call_case t;
-  fly_kernel *kernel;
-  fly_bound *bound;
-  fly_map *map;
+  cuda_case on;
 } decode_case;
 
 static void open_case(decode_case *d, const call_spec *spec, const char *name, const char *source, int left, int right,
                       int tile, oracle_predicate *see, void *context) {
-  fly_error error;
-  fly_arg args[] = {FLY_INT("left", left), FLY_INT("right", right)};
-  fly_map_options options = {FLY_INIT(fly_map_options), .tile_q = tile, .tile_kv = tile};
-  memset(d, 0, sizeof *d);
   call_init(&d->t, spec, see, context);
-  fly_attention *c = &d->t.call;
-  d->kernel = cuda_kernel(name, source, d->t.spec.type, d->t.spec.dim, d->t.spec.value_dim);
-  ck_fly_ok(fly_mask_bind(fly_kernel_mask(d->kernel), args, 2, &d->bound, &error), error);
-  if (tile) ck_fly_ok(fly_map_build(d->bound, &c->geometry, &options, &d->map, &error), error);
-  c->kernel = d->kernel, c->bound = d->bound, c->map = d->map;
+  cuda_case_open(&d->on, &d->t.call, &d->t.spec, name, source, left, right, tile);
 }
 
 static void close_case(decode_case *d) {
-  fly_map_release(&d->map);
-  fly_kernel_release(&d->kernel);
-  fly_bound_release(&d->bound);
+  cuda_case_close(&d->on);
   call_free(&d->t);
 }
 
@@ -72,7 +54,7 @@ static void close_case(decode_case *d) {
 static void check_case(decode_case *d, unsigned wanted, oracle_predicate *see, void *context, const char *what) {
   uint64_t before = launches();
   if (!cuda) return;
-  cuda_forward(cuda, &d->t.call, d->kernel);
+  cuda_forward(cuda, &d->t.call, d->on.kernel);
   if (before || launches()) ck_assert_uint_eq(launches() - before, wanted);
   oracle_check_units(&d->t.call, see, context, CALL_UNTOUCHED, what);
 }
@@ -81,11 +63,8 @@ static void test_window(const call_spec *spec, int left, int right, int tile) {
   int sides[2] = {left, right};
   char what[256];
   decode_case d;
-  open_case(&d, spec, "window", window, left, right, tile, see_window, sides);
-  const call_spec *s = &d.t.spec;
-  snprintf(what, sizeof what, "%s D %d DV %d batch %d heads %d/%d lengths %d, %d layout %d rows %d %d %d window %d, %d",
-           fly_type_name(s->type), s->dim, s->value_dim, (int)s->batch, (int)s->heads, (int)s->kv_heads, (int)s->len_q,
-           (int)s->len_kv, s->layout, s->q_rows, s->kv_rows, s->out_rows, left, right);
+  open_case(&d, spec, "window", cuda_window, left, right, tile, see_window, sides);
+  cuda_case_describe(what, &d.t.spec, left, right, tile);
   check_case(&d, 2, see_window, sides, what);
   close_case(&d);
 }
@@ -226,7 +205,7 @@ START_TEST(infinities_and_nans_that_are_not_seen_do_not_show) {
   call_spec spec = {.type = types[_i % TYPES], .dim = 64, .heads = 4, .kv_heads = 2, .len_q = 3, .len_kv = 700};
   spec.q_offset = 690;
   decode_case d;
-  open_case(&d, &spec, "window", window, 200, 0, 0, see_window, sides);
+  open_case(&d, &spec, "window", cuda_window, 200, 0, 0, see_window, sides);
   for (int row = 470; row < 700; row += 10) { /* of the first 20 only some queries see one, of the last ones some */
     double x = row % 20 ? INFINITY : NAN;
     if (row < 492 || row > 690) oracle_set(&d.t.call.v, 0, row % 2, row, row % 64, x);
@@ -244,7 +223,7 @@ START_TEST(results_are_the_same_bits_whatever_order_copies_land_in) {
   spec.q_offset = 990;
   decode_case d;
   uint64_t digest = 0;
-  open_case(&d, &spec, "window", window, -1, 0, 0, see_window, sides);
+  open_case(&d, &spec, "window", cuda_window, -1, 0, 0, see_window, sides);
   const fly_tensor *out = &d.t.call.out;
   for (int i = 0; i < 3; i++) {
     set_copies(copies[i], (uint64_t)i);
@@ -268,7 +247,7 @@ START_TEST(calls_of_many_queries_or_few_keys_go_the_usual_way) {
     spec.heads = i == 2 ? 200 : 1; /* enough to do for every multiprocessor */
     spec.kv_heads = spec.heads;
     decode_case d;
-    open_case(&d, &spec, "window", window, -1, 0, 0, see_window, sides);
+    open_case(&d, &spec, "window", cuda_window, -1, 0, 0, see_window, sides);
     check_case(&d, 1, see_window, sides, "usual");
     close_case(&d);
   }

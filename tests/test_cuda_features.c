@@ -2,65 +2,26 @@
  * batches, row maps, offsets, empty rows, partial outputs, gradients of all sorts, maps of any tiles; against
  * double precision. */
 #include "backward_case.h"
-#include "cuda_call.h"
-#include "cuda_kernel.h"
-
-/* The predicates of call_case.c as masks. */
-static const char window[] = "FLY_PARAM(int, left, 1000); FLY_PARAM(int, right, 0);"
-                             "bool mask(int b, int h, int q, int kv) {"
-                             "  return (left < 0 || q - kv <= left) && (right < 0 || kv - q <= right); }";
+#include "cuda_case.h"
 
 static fly_cuda *cuda; /* NULL: images are packed, nothing runs */
 
-static void open_device(void) { cuda = cuda_kernel_packing() ? NULL : cuda_open(); }
-
+static void open_device(void) { cuda = cuda_open_to_run(); }
 static void close_device(void) { fly_cuda_release(&cuda); }
-
-static const double operands[] = {[FLY_BF16] = 0x1p-8, [FLY_F16] = 0x1p-11, [FLY_F32] = 0};
-
-/* A host call that says window(left, right), bound, with a map of the given tiles (0: none). */
-typedef struct device_case {
-  int sides[2];
-  fly_kernel *kernel;
-  fly_bound *bound;
-  fly_map *map;
-} device_case;
-
-static void prepare(device_case *d, fly_attention *c, const call_spec *s, int left, int right, int tile) {
-  fly_error error;
-  fly_arg args[] = {FLY_INT("left", left), FLY_INT("right", right)};
-  fly_map_options options = {FLY_INIT(fly_map_options), .tile_q = tile, .tile_kv = tile};
-  *d = (device_case){.sides = {left, right}, .kernel = cuda_kernel("window", window, s->type, s->dim, s->value_dim)};
-  ck_fly_ok(fly_mask_bind(fly_kernel_mask(d->kernel), args, 2, &d->bound, &error), error);
-  if (tile) ck_fly_ok(fly_map_build(d->bound, &c->geometry, &options, &d->map, &error), error);
-  c->kernel = d->kernel, c->bound = d->bound, c->map = d->map;
-}
-
-static void discard(device_case *d) {
-  fly_map_release(&d->map);
-  fly_kernel_release(&d->kernel);
-  fly_bound_release(&d->bound);
-}
-
-static void describe(char what[256], const call_spec *s, int tile) {
-  snprintf(what, 256, "%s D %d DV %d batch %d heads %d/%d lengths %d, %d layout %d rows %d %d %d tile %d",
-           fly_type_name(s->type), s->dim, s->value_dim, (int)s->batch, (int)s->heads, (int)s->kv_heads, (int)s->len_q,
-           (int)s->len_kv, s->layout, s->q_rows, s->kv_rows, s->out_rows, tile);
-}
 
 static void test_forward(const call_spec *spec, int left, int right, int tile) {
   int sides[2] = {left, right};
   char what[256];
   call_case t;
-  device_case d;
+  cuda_case d;
   call_init(&t, spec, see_window, sides);
-  prepare(&d, &t.call, &t.spec, left, right, tile);
-  describe(what, &t.spec, tile);
+  cuda_case_open_window(&d, &t.call, &t.spec, left, right, tile);
+  cuda_case_describe(what, &t.spec, left, right, tile);
   if (cuda) {
     cuda_forward(cuda, &t.call, d.kernel);
     oracle_check_units(&t.call, see_window, sides, CALL_UNTOUCHED, what);
   }
-  discard(&d);
+  cuda_case_close(&d);
   call_free(&t);
 }
 
@@ -68,15 +29,15 @@ static void test_backward(const backward_spec *spec, int left, int right, int ti
   int sides[2] = {left, right};
   char what[256];
   backward_case t;
-  device_case d;
+  cuda_case d;
   backward_init(&t, spec, see_window, sides);
-  prepare(&d, &t.base.call, &t.base.spec, left, right, tile);
-  describe(what, &t.base.spec, tile);
+  cuda_case_open_window(&d, &t.base.call, &t.base.spec, left, right, tile);
+  cuda_case_describe(what, &t.base.spec, left, right, tile);
   if (cuda) {
     cuda_backward(cuda, &t.base.call, d.kernel);
-    oracle_check_backward_units(&t.base.call, see_window, sides, operands[t.base.spec.type], what);
+    oracle_check_backward_units(&t.base.call, see_window, sides, cuda_operands(t.base.spec.type), what);
   }
-  discard(&d);
+  cuda_case_close(&d);
   backward_free(&t);
 }
 
@@ -149,7 +110,7 @@ END_TEST
 START_TEST(one_map_serves_calls_of_any_number_of_key_heads) {
   if (!cuda) return;
   backward_case t[3];
-  device_case d;
+  cuda_case d;
   int sides[2] = {60, 5};
   for (int i = 0; i < 3; i++) {
     backward_spec spec = {.call = {.type = FLY_BF16, .dim = 64, .len_q = 70, .len_kv = 90, .heads = 4, .kv_rows = 2}};
@@ -158,15 +119,15 @@ START_TEST(one_map_serves_calls_of_any_number_of_key_heads) {
     if (i > 0) t[i].base.call.geometry.kv_rows = t[0].base.call.geometry.kv_rows;
     if (i > 0) oracle_forward(&t[i].base.call, see_window, sides);
   }
-  prepare(&d, &t[0].base.call, &t[0].base.spec, 60, 5, 128);
+  cuda_case_open_window(&d, &t[0].base.call, &t[0].base.spec, 60, 5, 128);
   for (int i = 0; i < 6; i++) {
     fly_attention *c = &t[i % 3].base.call;
     c->kernel = d.kernel, c->bound = d.bound, c->map = d.map;
     backward_reset(&t[i % 3]);
     cuda_backward(cuda, c, d.kernel);
-    oracle_check_backward_units(c, see_window, sides, operands[FLY_BF16], "one map");
+    oracle_check_backward_units(c, see_window, sides, cuda_operands(FLY_BF16), "one map");
   }
-  discard(&d);
+  cuda_case_close(&d);
   for (int i = 0; i < 3; i++) backward_free(&t[i]);
 }
 END_TEST
@@ -178,7 +139,7 @@ static bool see_even_tiles(void *context, int b, int h, int q, int kv) {
 }
 
 /* The map as arrays without tiles that see_even_tiles does not see, and back. */
-static void leave_out_odd_tiles(device_case *d, const fly_geometry *geometry) {
+static void leave_out_odd_tiles(cuda_case *d, const fly_geometry *geometry) {
   fly_error error;
   fly_map_arrays arrays = {FLY_INIT(fly_map_arrays)};
   fly_map_options options = {FLY_INIT(fly_map_options), .tile_q = 64, .tile_kv = 64};
@@ -204,17 +165,18 @@ START_TEST(maps_of_small_tiles_hold_where_they_fill_the_kernels) {
   if (!cuda) return;
   backward_spec spec = {.call = {.type = types[_i], .dim = 64, .len_q = 600, .len_kv = 600}};
   backward_case t;
-  device_case d;
+  cuda_case d;
   backward_init(&t, &spec, see_even_tiles, NULL);
   fly_attention *c = &t.base.call;
-  prepare(&d, c, &t.base.spec, -1, 0, 64);
+  cuda_case_open_window(&d, c, &t.base.spec, -1, 0, 64);
   leave_out_odd_tiles(&d, &c->geometry);
   c->map = d.map;
   cuda_forward(cuda, c, d.kernel);
   oracle_check_units(c, see_even_tiles, NULL, CALL_UNTOUCHED, "small tiles");
   cuda_backward(cuda, c, d.kernel);
-  oracle_check_backward_units(c, see_even_tiles, NULL, 2 * operands[types[_i]], "small tiles"); /* out was rounded */
-  discard(&d);
+  oracle_check_backward_units(c, see_even_tiles, NULL, 2 * cuda_operands(types[_i]),
+                              "small tiles"); /* out was rounded */
+  cuda_case_close(&d);
   backward_free(&t);
 }
 END_TEST
@@ -226,7 +188,7 @@ static bool see_diagonal_tiles(void *context, int b, int h, int q, int kv) {
 }
 
 /* The map as arrays, with full tiles or without, and back. */
-static void through_arrays(device_case *d, const fly_geometry *geometry, int tile, bool full) {
+static void through_arrays(cuda_case *d, const fly_geometry *geometry, int tile, bool full) {
   fly_error error;
   fly_map_arrays arrays = {FLY_INIT(fly_map_arrays)};
   fly_map_options options = {FLY_INIT(fly_map_options), .tile_q = tile, .tile_kv = tile};
@@ -248,12 +210,12 @@ START_TEST(maps_of_arrays_hold_or_are_refused) {
       int all = 1 << 20;
       backward_spec spec = {.call = {.type = types[_i], .dim = 64, .len_q = 520, .len_kv = 520}};
       backward_case t;
-      device_case d;
+      cuda_case d;
       fly_error error;
       cuda_call on;
       backward_init(&t, &spec, see_diagonal_tiles, full ? &all : &tile);
       fly_attention *c = &t.base.call;
-      prepare(&d, c, &t.base.spec, -1, 0, tile);
+      cuda_case_open_window(&d, c, &t.base.spec, -1, 0, tile);
       through_arrays(&d, &c->geometry, tile, full);
       c->map = d.map;
       cuda_call_init(&on, cuda, c, d.kernel);
@@ -261,10 +223,10 @@ START_TEST(maps_of_arrays_hold_or_are_refused) {
       ck_assert_msg(!status || (!full && tile < 256 && strstr(error.message, "not the mask's")), "%d", tile);
       if (!status) {
         cuda_call_fetch(&on, true);
-        oracle_check_backward_units(c, see_diagonal_tiles, full ? &all : &tile, operands[types[_i]], "arrays");
+        oracle_check_backward_units(c, see_diagonal_tiles, full ? &all : &tile, cuda_operands(types[_i]), "arrays");
       }
       cuda_call_free(&on);
-      discard(&d);
+      cuda_case_close(&d);
       backward_free(&t);
     }
 }
@@ -285,7 +247,7 @@ START_TEST(each_tensor_may_be_aligned_or_not) {
   for (int odd = 0; odd < 8; odd++) {
     int sides[2] = {60, 5};
     backward_case t;
-    device_case d;
+    cuda_case d;
     backward_spec spec = {.call = {.type = types[_i], .dim = 64, .len_q = 70, .len_kv = 90}};
     backward_init(&t, &spec, see_window, sides);
     fly_attention *c = &t.base.call;
@@ -295,12 +257,12 @@ START_TEST(each_tensor_may_be_aligned_or_not) {
     x->data = guard_alloc((size_t)(65 * (x->shape[2] - 1) + 64) * size, size, 0);
     for (int64_t r = 0; r < x->shape[2]; r++)
       for (int64_t e = 0; e < 64; e++) oracle_set(x, 0, 0, r, e, oracle_get(&old, 0, 0, r, e));
-    prepare(&d, c, &t.base.spec, 60, 5, 0);
+    cuda_case_open_window(&d, c, &t.base.spec, 60, 5, 0);
     cuda_backward(cuda, c, d.kernel);
-    oracle_check_backward_units(c, see_window, sides, operands[types[_i]], "one odd tensor");
+    oracle_check_backward_units(c, see_window, sides, cuda_operands(types[_i]), "one odd tensor");
     cuda_forward(cuda, c, d.kernel);
     oracle_check_units(c, see_window, sides, CALL_UNTOUCHED, "one odd tensor");
-    discard(&d);
+    cuda_case_close(&d);
     guard_free(x->data);
     backward_free(&t);
   }
@@ -338,10 +300,10 @@ START_TEST(outputs_may_be_f32) {
   if (!cuda) return;
   int sides[2] = {50, 0};
   call_case t;
-  device_case d;
+  cuda_case d;
   call_spec spec = {.type = _i ? FLY_F16 : FLY_BF16, .dim = 64, .len_q = 130, .len_kv = 130};
   call_init(&t, &spec, see_window, sides);
-  prepare(&d, &t.call, &t.spec, 50, 0, 0);
+  cuda_case_open_window(&d, &t.call, &t.spec, 50, 0, 0);
   fly_tensor *out = &t.call.out;
   float *memory = guard_alloc(130 * 64 * sizeof *memory, sizeof *memory, 0);
   *out = fly_tensor_dense(memory, FLY_F32, 1, 1, 130, 64);
@@ -349,7 +311,7 @@ START_TEST(outputs_may_be_f32) {
   cuda_forward(cuda, &t.call, d.kernel);
   oracle_check_units(&t.call, see_window, sides, CALL_UNTOUCHED, "f32 out");
   guard_free(memory);
-  discard(&d);
+  cuda_case_close(&d);
   call_free(&t);
 }
 END_TEST
@@ -361,12 +323,12 @@ START_TEST(gradients_are_added_to_what_is_there) {
   for (int repeats = 0; repeats < 2; repeats++) {
     int sides[2] = {50, 0};
     backward_case t;
-    device_case d;
+    cuda_case d;
     backward_spec spec = {.call = {.type = FLY_F32, .dim = 64, .len_q = 70, .len_kv = 90, .heads = 2}};
     if (repeats) spec.call.q_rows = spec.call.kv_rows = 3, spec.call.out_rows = 1;
     backward_init(&t, &spec, see_window, sides);
     fly_attention *c = &t.base.call, plain = *c;
-    prepare(&d, c, &t.base.spec, 50, 0, 0);
+    cuda_case_open_window(&d, c, &t.base.spec, 50, 0, 0);
     fly_tensor *all[] = {&c->d_q, &c->d_k, &c->d_v}, *alone[] = {&plain.d_q, &plain.d_k, &plain.d_v};
     plain.kernel = c->kernel, plain.bound = c->bound, plain.map = NULL;
     for (int i = 0; i < 3; i++) {
@@ -386,7 +348,7 @@ START_TEST(gradients_are_added_to_what_is_there) {
       }
       guard_free(alone[i]->data);
     }
-    discard(&d);
+    cuda_case_close(&d);
     backward_free(&t);
   }
 }
@@ -396,10 +358,10 @@ START_TEST(backward_gives_the_same_bits_again) {
   if (!cuda) return;
   int sides[2] = {-1, 0};
   backward_case t;
-  device_case d;
+  cuda_case d;
   backward_spec spec = {.call = {.type = FLY_BF16, .dim = 64, .len_q = 200, .len_kv = 200, .heads = 4, .kv_heads = 2}};
   backward_init(&t, &spec, see_window, sides);
-  prepare(&d, &t.base.call, &t.base.spec, -1, 0, 0);
+  cuda_case_open_window(&d, &t.base.call, &t.base.spec, -1, 0, 0);
   cuda_backward(cuda, &t.base.call, d.kernel);
   uint64_t digest = backward_digest(&t);
   for (int i = 0; i < 2; i++) {
@@ -407,7 +369,7 @@ START_TEST(backward_gives_the_same_bits_again) {
     cuda_backward(cuda, &t.base.call, d.kernel);
     ck_assert_uint_eq(backward_digest(&t), digest);
   }
-  discard(&d);
+  cuda_case_close(&d);
   backward_free(&t);
 }
 END_TEST

@@ -1,72 +1,11 @@
 /* Selected blocks. MoBA's gate against products in double precision, with its tie rule; attention over selections,
  * however irregular, against dense attention with the selection as a bitmap, forward and backward. */
 #include "sa/scene.h"
+#include "selection_case.h"
 
 /* ---- the gate ---------------------------------------------------------------------------------------------------- */
 
-typedef struct gate_spec {
-  fly_type type;
-  int64_t batch, heads, kv_heads, len_q, len_kv;
-  int dim, block, top;
-} gate_spec;
-
-static int64_t key_blocks(const fly_selection_info *info) { return (info->len_kv + info->block - 1) / info->block; }
-
-static uint8_t *bitmap_of(const fly_selection *s, fly_selection_info *info) {
-  fly_selection_get_info(s, info);
-  uint8_t *bitmap = malloc((size_t)(info->batch * info->heads * info->len_q * key_blocks(info) + 1));
-  fly_selection_get_bitmap(s, bitmap);
-  return bitmap;
-}
-
-static double product(const fly_tensor *q, const fly_tensor *k, int64_t b, int64_t h, int64_t i, int64_t block,
-                      int size) {
-  double score = 0;
-  for (int64_t d = 0; d < q->shape[3]; d++) {
-    double mean = 0;
-    for (int64_t j = block * size; j < (block + 1) * size; j++)
-      mean += oracle_get(k, b, h / (q->shape[1] / k->shape[1]), j, d);
-    score += oracle_get(q, b, h, i, d) * mean / size;
-  }
-  return score;
-}
-
-/* Each earlier block is selected exactly if fewer than top - 1 are better, or as good and earlier; `slack`: of scores
- * that are so near, either. NaN counts as the least. */
-static void check_gate(const gate_spec *s, const fly_tensor *q, const fly_tensor *k, const uint8_t *bitmap,
-                       int64_t blocks, double slack) {
-  double *score = malloc((size_t)blocks * sizeof *score);
-  for (int64_t p = 0; p < s->batch * s->heads * s->len_q; p++) {
-    int64_t b = p / s->len_q / s->heads, h = p / s->len_q % s->heads, i = p % s->len_q;
-    int64_t own = (i + s->len_kv - s->len_q) / s->block, chosen = 0;
-    const uint8_t *row = bitmap + p * blocks;
-    for (int64_t j = 0; j < own; j++) {
-      score[j] = product(q, k, b, h, i, j, s->block);
-      if (!(score[j] > -INFINITY)) score[j] = -INFINITY;
-    }
-    for (int64_t j = 0; j < own; j++) {
-      int surely = 0, perhaps = 0;
-      for (int64_t other = 0; other < own; other++) {
-        if (other == j) continue;
-        if (score[other] > score[j] + slack) surely++;
-        if (slack > 0 ? score[other] >= score[j] - slack
-                      : score[other] > score[j] || (score[other] == score[j] && other < j))
-          perhaps++;
-      }
-      if (slack == 0) surely = perhaps;
-      chosen += row[j];
-      if (row[j] ? surely >= s->top - 1 : perhaps < s->top - 1)
-        ck_abort_msg("query %d of (%d, %d): block %d is %s, with %d to %d better ones", (int)i, (int)b, (int)h, (int)j,
-                     row[j] ? "selected" : "not selected", surely, perhaps);
-    }
-    ck_assert_int_eq(chosen, own < s->top - 1 ? own : s->top - 1);
-    ck_assert_int_eq(row[own], 1);
-    for (int64_t j = own + 1; j < blocks; j++) ck_assert_int_eq(row[j], 0);
-  }
-  free(score);
-}
-
-static fly_selection *moba(fly_mask *mask, const gate_spec *s, const fly_tensor *q, const fly_tensor *k) {
+static fly_selection *moba(fly_mask *mask, const moba_spec *s, const fly_tensor *q, const fly_tensor *k) {
   fly_selection *selection;
   fly_error error;
   fly_moba_desc d = {FLY_INIT(fly_moba_desc),         .block = s->block, .top = s->top, .q = *q, .k = *k,
@@ -75,7 +14,7 @@ static fly_selection *moba(fly_mask *mask, const gate_spec *s, const fly_tensor 
   return selection;
 }
 
-static const gate_spec gates[] = {
+static const moba_spec gates[] = {
     {FLY_F32, 1, 2, 1, 700, 700, 64, 32, 3},  {FLY_F32, 2, 4, 2, 130, 130, 16, 8, 5},
     {FLY_F16, 1, 2, 2, 300, 300, 20, 16, 2},  {FLY_BF16, 1, 3, 1, 257, 257, 64, 64, 3},
     {FLY_F32, 1, 1, 1, 50, 400, 8, 16, 4},    {FLY_F32, 1, 1, 1, 90, 90, 3, 1, 20},
@@ -87,13 +26,13 @@ enum { GATES = sizeof gates / sizeof *gates };
 
 START_TEST(the_gate_ranks_mean_keys) {
   fly_mask *mask = scene_mask("selected_tiles");
-  const gate_spec *s = &gates[_i];
+  const moba_spec *s = &gates[_i];
   fly_selection_info info;
   fly_tensor q = scene_tensor(s->type, s->batch, s->heads, s->len_q, s->dim, 1);
   fly_tensor k = scene_tensor(s->type, s->batch, s->kv_heads, s->len_kv, s->dim, 2);
   fly_selection *selection = moba(mask, s, &q, &k);
-  uint8_t *bitmap = bitmap_of(selection, &info);
-  check_gate(s, &q, &k, bitmap, key_blocks(&info), 1e-5);
+  uint8_t *bitmap = selection_bitmap(selection, &info);
+  selection_check_gate(s, &q, &k, bitmap, selection_key_blocks(&info), 1e-5);
   free(bitmap);
   fly_selection_release(&selection);
   scene_free(&q), scene_free(&k);
@@ -101,24 +40,18 @@ START_TEST(the_gate_ranks_mean_keys) {
 }
 END_TEST
 
-START_TEST(
-    of_equal_blocks_the_earlier_is_kept) { /* small integers: exact scores, many of them equal; some keys are NaN */
+START_TEST(of_equal_blocks_the_earlier_is_kept) {
   setenv("FLYMASK_ISA", flyi_isa_name((flyi_isa)(FLYI_ISA_FIRST + _i)), 1);
   fly_mask *mask = scene_mask("selected_tiles");
   for (int block = 1; block <= 16; block *= 4)
     for (int top = 1; top < 9; top += 2) {
-      gate_spec s = {FLY_F32, 1, 2, 1, 300, 300, 5, block, top};
+      moba_spec s = {FLY_F32, 1, 2, 1, 300, 300, 5, block, top};
       fly_selection_info info;
-      test_random random = {(uint64_t)(block * 100 + top)};
       fly_tensor q = scene_tensor(s.type, 1, 2, s.len_q, s.dim, 1), k = scene_tensor(s.type, 1, 1, s.len_kv, s.dim, 2);
-      for (int64_t i = 0; i < 600; i++)
-        for (int d = 0; d < s.dim; d++) oracle_set(&q, 0, i / 300, i % 300, d, (double)test_range(&random, -1, 1));
-      for (int64_t i = 0; i < 300; i++)
-        for (int d = 0; d < s.dim; d++) oracle_set(&k, 0, 0, i, d, (double)test_range(&random, -1, 1));
-      for (int i = 0; i < 10; i++) oracle_set(&k, 0, 0, test_range(&random, 0, 299), 0, i % 2 ? NAN : -INFINITY);
+      selection_draw_ties(&q, &k, (uint64_t)(block * 100 + top));
       fly_selection *selection = moba(mask, &s, &q, &k);
-      uint8_t *bitmap = bitmap_of(selection, &info);
-      check_gate(&s, &q, &k, bitmap, key_blocks(&info), 0);
+      uint8_t *bitmap = selection_bitmap(selection, &info);
+      selection_check_gate(&s, &q, &k, bitmap, selection_key_blocks(&info), 0);
       free(bitmap);
       fly_selection_release(&selection);
       scene_free(&q), scene_free(&k);
@@ -129,20 +62,7 @@ END_TEST
 
 /* ---- attention over selections ----------------------------------------------------------------------------------- */
 
-typedef struct chosen {
-  const uint8_t *bitmap;
-  int64_t heads, len_q, blocks, q_offset;
-  int block;
-  bool causal;
-} chosen;
-
-static bool sees(void *context, int b, int h, int q, int kv) {
-  const chosen *c = context;
-  int64_t row = q - c->q_offset;
-  return (!c->causal || kv <= q) && c->bitmap[((b * c->heads + h) * c->len_q + row) * c->blocks + kv / c->block];
-}
-
-static void make_call(fly_attention *c, fly_mask *mask, const gate_spec *s, int value_dim) {
+static void make_call(fly_attention *c, fly_mask *mask, const moba_spec *s, int value_dim) {
   *c = (fly_attention){FLY_INIT(fly_attention), .kernel = scene_kernel(mask, s->type, s->dim, value_dim)};
   c->q = scene_tensor(s->type, s->batch, s->heads, s->len_q, s->dim, 1);
   c->k = scene_tensor(s->type, s->batch, s->kv_heads, s->len_kv, s->dim, 2);
@@ -165,20 +85,20 @@ static void check_call(const fly_attention *call, chosen *context, const char *w
   fly_attention c = *call;
   c.geometry = (fly_geometry){FLY_INIT(fly_geometry), .batch = c.q.shape[0],  .heads = c.q.shape[1],
                               .len_q = c.q.shape[2],  .len_kv = c.k.shape[2], .q_offset = context->q_offset};
-  oracle_check(&c, sees, context, CALL_UNTOUCHED, what);
-  oracle_check_backward(&c, sees, context, what);
+  oracle_check(&c, see_chosen, context, CALL_UNTOUCHED, what);
+  oracle_check_backward(&c, see_chosen, context, what);
 }
 
 START_TEST(moba_is_dense_attention_with_its_bitmap) {
   fly_mask *mask = scene_mask("selected_tiles");
-  const gate_spec *s = &gates[_i];
+  const moba_spec *s = &gates[_i];
   fly_selection_info info;
   fly_attention c;
   make_call(&c, mask, s, s->dim > 60 ? 32 : s->dim + 5);
   fly_selection *selection = moba(mask, s, &c.q, &c.k);
   run_both(selection, &c);
-  uint8_t *bitmap = bitmap_of(selection, &info);
-  chosen context = {bitmap, s->heads, s->len_q, key_blocks(&info), info.q_offset, s->block, true};
+  uint8_t *bitmap = selection_bitmap(selection, &info);
+  chosen context = {bitmap, s->heads, s->len_q, selection_key_blocks(&info), info.q_offset, s->block, true};
   check_call(&c, &context, "moba");
   free(bitmap);
   fly_selection_release(&selection);
@@ -189,7 +109,7 @@ END_TEST
 
 /* Any bitmap: with queries that see nothing, blocks nobody sees, all blocks, one token of many. */
 typedef struct any_spec {
-  gate_spec shape;
+  moba_spec shape;
   int share; /* of 100 blocks */
   bool not_causal;
   int query_block;
@@ -210,7 +130,7 @@ typedef struct any_case {
 } any_case;
 
 static void draw(any_case *t, const any_spec *spec) {
-  const gate_spec *s = &spec->shape;
+  const moba_spec *s = &spec->shape;
   test_random random = {4711 + (uint64_t)s->block};
   int64_t group = spec->query_block ? spec->query_block : 1;
   *t = (any_case){
@@ -228,7 +148,7 @@ static void draw(any_case *t, const any_spec *spec) {
 
 /* The same as lists in a shuffled order, with repetitions and holes. */
 static int32_t *lists_of(const any_case *t, int *count) {
-  const gate_spec *s = &t->spec.shape;
+  const moba_spec *s = &t->spec.shape;
   test_random random = {99};
   *count = (int)t->blocks + 3;
   int64_t rows = s->batch * s->heads * t->q_rows;
@@ -248,7 +168,7 @@ static int32_t *lists_of(const any_case *t, int *count) {
 }
 
 static fly_selection_desc any_desc(const any_case *t) {
-  const gate_spec *s = &t->spec.shape;
+  const moba_spec *s = &t->spec.shape;
   return (fly_selection_desc){FLY_INIT(fly_selection_desc),
                               .block = s->block,
                               .batch = s->batch,
@@ -279,7 +199,7 @@ START_TEST(any_selection_is_dense_attention_with_its_bitmap) {
   any_case t;
   draw(&t, &anys[_i]);
   for (int by_lists = 0; by_lists < 2; by_lists++) {
-    const gate_spec *s = &t.spec.shape;
+    const moba_spec *s = &t.spec.shape;
     fly_attention c;
     make_call(&c, mask, s, s->dim);
     fly_selection *selection = select_any(mask, &t, by_lists);
@@ -297,18 +217,18 @@ END_TEST
 START_TEST(
     a_selection_equals_the_mask_that_captures_it) { /* masks/moba.c with the exported bitmap, by the same library */
   fly_mask *mask = scene_mask("selected_tiles"), *plain = scene_mask("moba");
-  gate_spec s = {FLY_F32, 1, 4, 2, 1000, 1000, 64, 64, 3};
+  moba_spec s = {FLY_F32, 1, 4, 2, 1000, 1000, 64, 64, 3};
   fly_selection_info info;
   fly_error error;
   fly_attention c, p;
   make_call(&c, mask, &s, 64), make_call(&p, plain, &s, 64);
   fly_selection *selection = moba(mask, &s, &c.q, &c.k);
   run_both(selection, &c);
-  uint8_t *bitmap = bitmap_of(selection, &info);
+  uint8_t *bitmap = selection_bitmap(selection, &info);
   fly_buffer *selected;
-  ck_fly_ok(
-      fly_buffer_create(FLY_U8, 4, (int64_t[]){1, s.heads, s.len_q, key_blocks(&info)}, bitmap, &selected, &error),
-      error);
+  ck_fly_ok(fly_buffer_create(FLY_U8, 4, (int64_t[]){1, s.heads, s.len_q, selection_key_blocks(&info)}, bitmap,
+                              &selected, &error),
+            error);
   fly_arg args[] = {FLY_INT("size", s.block), FLY_CAPTURE("selected", selected)};
   ck_fly_ok(fly_mask_bind(plain, args, 2, &p.bound, &error), error);
   ck_fly_ok(fly_attention_forward(&p, &error), error);
@@ -333,9 +253,9 @@ START_TEST(the_bitmap_comes_back) {
   any_case t;
   fly_selection_info info;
   draw(&t, &anys[_i]);
-  const gate_spec *s = &t.spec.shape;
+  const moba_spec *s = &t.spec.shape;
   fly_selection *selection = select_any(mask, &t, true);
-  uint8_t *bitmap = bitmap_of(selection, &info);
+  uint8_t *bitmap = selection_bitmap(selection, &info);
   for (int64_t i = 0; i < s->batch * s->heads * s->len_q * t.blocks; i++) {
     bool in_reach = t.spec.not_causal || i % t.blocks * s->block <= i / t.blocks % s->len_q + s->len_kv - s->len_q;
     ck_assert_int_eq(bitmap[i], t.bitmap[i] && in_reach);
@@ -348,7 +268,7 @@ END_TEST
 
 START_TEST(any_number_of_threads_gives_the_same_bits) {
   fly_mask *mask = scene_mask("selected_tiles");
-  gate_spec s = {FLY_F32, 2, 4, 2, 300, 300, 32, 16, 4};
+  moba_spec s = {FLY_F32, 2, 4, 2, 300, 300, 32, 16, 4};
   fly_attention first = {0};
   for (int threads = 1; threads < 5; threads++) {
     fly_attention c;
@@ -379,7 +299,7 @@ START_TEST(nans_stay_with_the_queries_that_see_them) {
   any_case t;
   fly_error error;
   draw(&t, &anys[0]);
-  const gate_spec *s = &t.spec.shape;
+  const moba_spec *s = &t.spec.shape;
   fly_attention c;
   make_call(&c, mask, s, s->dim);
   oracle_set(&c.v, 0, 0, 40, 3, NAN), oracle_set(&c.k, 1, 1, 90, 0, NAN);
@@ -402,7 +322,7 @@ END_TEST
 START_TEST(empty_selections_are_all_right) {
   fly_mask *mask = scene_mask("selected_tiles");
   for (int what = 0; what < 4; what++) {
-    gate_spec s = {FLY_F32, what != 0, what == 1 ? 0 : 2, 2, what == 2 ? 0 : 5, what == 3 ? 0 : 5, 4, 2, 2};
+    moba_spec s = {FLY_F32, what != 0, what == 1 ? 0 : 2, 2, what == 2 ? 0 : 5, what == 3 ? 0 : 5, 4, 2, 2};
     if (what == 3) s.len_q = 0;
     fly_tensor q = scene_tensor(FLY_F32, s.batch, s.heads, s.len_q, 4, 1),
                k = scene_tensor(FLY_F32, s.batch, 2, s.len_kv, 4, 2);
@@ -465,7 +385,7 @@ END_TEST
 
 START_TEST(misuse_of_gates_and_calls_is_refused) {
   fly_mask *mask = scene_mask("selected_tiles");
-  gate_spec s = {FLY_F32, 1, 2, 1, 40, 40, 8, 8, 3};
+  moba_spec s = {FLY_F32, 1, 2, 1, 40, 40, 8, 8, 3};
   fly_attention c;
   fly_error error;
   fly_selection *selection, *none;
@@ -508,7 +428,7 @@ END_TEST
 
 START_TEST(failing_allocations_are_reported) {
   fly_mask *mask = scene_mask("selected_tiles");
-  gate_spec s = {FLY_F32, 1, 2, 1, 40, 40, 8, 8, 3};
+  moba_spec s = {FLY_F32, 1, 2, 1, 40, 40, 8, 8, 3};
   fly_attention c;
   make_call(&c, mask, &s, 8);
   c.threads = 1;
@@ -523,7 +443,7 @@ END_TEST
 
 START_TEST(real_inputs_agree_with_float64_references) {
   fly_mask *mask = scene_mask("selected_tiles");
-  gate_spec s = {.type = FLY_F32, .len_q = 2048, .len_kv = 2048, .block = 128, .top = 3};
+  moba_spec s = {.type = FLY_F32, .len_q = 2048, .len_kv = 2048, .block = 128, .top = 3};
   fly_error error;
   fly_attention c = {FLY_INIT(fly_attention), .q = scene_load("layer14_q"), .k = scene_load("layer14_k"),
                      .v = scene_load("layer14_v"), .kernel = scene_kernel(mask, FLY_F32, 64, 64)};

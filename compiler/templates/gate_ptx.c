@@ -16,6 +16,8 @@ INL struct row row_at(const flyi_cuda_tensor *t, i32 type, struct place at) {
   return row_of(t, type, at.b, at.h, at.row);
 }
 
+INL void warp_barrier(void) { __asm__ volatile("bar.warp.sync -1;" ::: "memory"); }
+
 /* A gate and what is left to 1. */
 struct gate {
   float open, closed;
@@ -66,6 +68,7 @@ KERNEL fly_gate_rows_backward(const flyi_cuda_gated call) {
   }
   if (!p->d_logits.data || p->channels != 1) return;
   UNROLL for (i32 m = 1; m < 32; m *= 2) sum += exchange(sum, m);
+  warp_barrier(); /* d_logits may lie where the logits are: every lane has read its own */
   if (lane_index() == 0) store(d_logits, 0, g.open * g.closed * sum);
 }
 

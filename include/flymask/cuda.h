@@ -22,8 +22,12 @@ extern "C" {
  * where the usual way would leave multiprocessors without work), the keys are split into as many parts as fill the
  * device, of 256 keys at least, and the parts merged by LSE: the result also depends on the number of multiprocessors.
  *
- * fly_merge, fly_gated_... and fly_selection_... work on the device likewise, with `cuda` and `stream` of their calls:
- * row maps and selections stay on the host (fly_moba_select reads q and k there), gates are given as logits.
+ * fly_merge, fly_gated_... and fly_selection_... work on the device likewise, with `cuda` and `stream` of their calls.
+ * Projected gates are multiplied in f32 (for at most 2^31 - 1 tokens). Row maps and selections stay on the host:
+ * fly_moba_select is the one call that waits for the device, for what queries chose there.
+ *
+ * Weights of the softmax below 2^-126 count as 0 on a GPU, so that a row whose LSE is more than 87 above a sink adds
+ * nothing to the sink's gradient.
  *
  * libcuda.so.1 is looked for when a fly_cuda is created, and not before: without it everything else works as ever. */
 

@@ -132,13 +132,14 @@ typedef struct fly_gated_call {
   int threads;                  /* as in fly_attention, for the parts too */
   fly_parallel_for parallel_for;
   void *parallel_user;
-  struct fly_cuda *cuda;        /* for kernels of GPUs (section 15), the parts' too. Logits are then given: */
-  void *stream;                 /* projected gates run on the CPU */
+  struct fly_cuda *cuda;        /* for kernels of GPUs (section 15), the parts' too */
+  void *stream;
 } fly_gated_call;
 
 /* Gate tensors are f32, f16 or bf16, strides as everywhere. Rows that a part's row map does not name count as 0 in the
  * sum, and must be 0 in what the backward pass reads. Memory beyond the tensors: one output for each part but the last
- * whose own is not given, and logits of 4 bytes where they are projected. */
+ * whose own is not given, and logits of 4 bytes where they are projected; on a GPU also slices of the gradient of
+ * weights, at most 8 MiB more than the largest one takes in f32. */
 FLY_API fly_status fly_gated_forward(const fly_gated_call *call, fly_error *error);
 
 /* The gradients of out with respect to q, k, v, x and all gates, from d_out and each part's own out and lse. The result
@@ -189,6 +190,8 @@ typedef struct fly_moba_desc {
   void *parallel_user;
   int64_t batch;             /* with cu_seqlens: the number of documents */
   const int32_t *cu_seqlens; /* packed documents, as in fly_geometry: each has blocks of its own; q_offset is 0 */
+  struct fly_cuda *cuda;     /* q and k are in a GPU's memory (section 15): blocks are chosen there, after what is on */
+  void *stream;              /* the stream, and waited for: what is made of the choice is made on the host */
 } fly_moba_desc;
 
 FLY_API fly_status fly_moba_select(fly_mask *mask, const fly_moba_desc *desc, fly_selection **out, fly_error *error);

@@ -1,20 +1,24 @@
 /* cuda_kernel.c: kernels of the CUDA suites. Compiled with FLYMASK_NO_COMPILER it loads images alone. */
 #include "cuda_kernel.h"
 
-static void path_of(char *path, size_t size, const char *name, fly_type type, int dim, int value_dim) {
-  snprintf(path, size, "%s/%s.%s.%d.%d.image", getenv("FLYMASK_GPU_IMAGES"), name, fly_type_name(type), dim, value_dim);
+static void path_of(char *path, size_t size, const cuda_kernel_spec *s) {
+  snprintf(path, size, "%s/%s%s%s.%s.%d.%d.image", getenv("FLYMASK_GPU_IMAGES"), s->name, s->score ? "+" : "",
+           s->score ? s->score : "", fly_type_name(s->type), s->dim, s->value_dim);
+}
+
+fly_kernel *cuda_kernel(const char *name, const char *source, fly_type type, int dim, int value_dim) {
+  return cuda_kernel_of(&(cuda_kernel_spec){name, source, NULL, NULL, type, dim, value_dim});
 }
 
 #ifdef FLYMASK_NO_COMPILER
 
 bool cuda_kernel_packing(void) { return false; }
 
-fly_kernel *cuda_kernel(const char *name, const char *source, fly_type type, int dim, int value_dim) {
+fly_kernel *cuda_kernel_of(const cuda_kernel_spec *spec) {
   char path[512];
   fly_kernel *kernel;
   fly_error error;
-  (void)source;
-  path_of(path, sizeof path, name, type, dim, value_dim);
+  path_of(path, sizeof path, spec);
   FILE *file = fopen(path, "rb");
   if (!file) ck_abort_msg("no image %s", path);
   fseek(file, 0, SEEK_END);
@@ -43,25 +47,48 @@ static void write_image(const fly_kernel *kernel, const char *path) {
   ck_assert_int_eq(fclose(file), 0);
 }
 
-fly_kernel *cuda_kernel(const char *name, const char *source, fly_type type, int dim, int value_dim) {
+static fly_mask *compile_mask(const cuda_kernel_spec *s) {
   char path[512], text[2048];
   fly_mask *mask;
-  fly_kernel *kernel;
   fly_error error;
-  if (source) {
-    snprintf(text, sizeof text, "#include <flymask/mask.h>\n%s\n", source);
-    ck_fly_ok(fly_mask_compile(text, name, NULL, &mask, &error), error);
+  if (s->source) {
+    snprintf(text, sizeof text, "#include <flymask/mask.h>\n%s\n", s->source);
+    ck_fly_ok(fly_mask_compile(text, s->name, NULL, &mask, &error), error);
   } else {
-    snprintf(path, sizeof path, "%s/masks/%s.c", FLYMASK_SOURCE, name);
+    snprintf(path, sizeof path, "%s/masks/%s.c", FLYMASK_SOURCE, s->name);
     ck_fly_ok(fly_mask_compile_file(path, NULL, &mask, &error), error);
   }
+  return mask;
+}
+
+static fly_score *compile_score(const cuda_kernel_spec *s) {
+  char path[512], text[2048];
+  fly_score *score = NULL;
+  fly_error error;
+  if (s->score_source) {
+    snprintf(text, sizeof text, "#include <flymask/score.h>\n%s\n", s->score_source);
+    ck_fly_ok(fly_score_compile(text, s->score, NULL, &score, &error), error);
+  } else if (s->score) {
+    snprintf(path, sizeof path, "%s/scores/%s.c", FLYMASK_SOURCE, s->score);
+    ck_fly_ok(fly_score_compile_file(path, NULL, &score, &error), error);
+  }
+  return score;
+}
+
+fly_kernel *cuda_kernel_of(const cuda_kernel_spec *spec) {
+  char path[512];
+  fly_kernel *kernel;
+  fly_error error;
+  fly_mask *mask = compile_mask(spec);
+  fly_score *score = compile_score(spec);
   const char *target = getenv("FLYMASK_TEST_TARGET"); /* beside SIMCUDA_ARCH, which is the device */
-  fly_kernel_desc desc = {FLY_INIT(fly_kernel_desc), .type = type, .head_dim = dim, .value_dim = value_dim,
-                          .target = target ? target : "sm_80"};
+  fly_kernel_desc desc = {FLY_INIT(fly_kernel_desc),    .type = spec->type, .head_dim = spec->dim,
+                          .value_dim = spec->value_dim, .score = score,     .target = target ? target : "sm_80"};
   ck_fly_ok(fly_kernel_create(mask, &desc, &kernel, &error), error);
   fly_mask_release(&mask);
+  fly_score_release(&score);
   if (cuda_kernel_packing()) {
-    path_of(path, sizeof path, name, type, dim, value_dim);
+    path_of(path, sizeof path, spec);
     FILE *there = fopen(path, "rb");
     if (there)
       fclose(there);
