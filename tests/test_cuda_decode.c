@@ -280,13 +280,13 @@ START_TEST(an_image_without_code_for_parts_is_run_the_usual_way) {
   fly_error error;
   decode_case d;
   if (!cuda) return;
-  open_case(&d, &spec, "window", window, sides[0], sides[1], 0, see_window, sides);
-  fly_kernel *loaded = without_parts(d.kernel);
-  fly_kernel_release(&d.kernel);
-  fly_bound_release(&d.bound);
-  d.kernel = loaded;
-  ck_fly_ok(fly_mask_bind(fly_kernel_mask(loaded), args, 2, &d.bound, &error), error);
-  d.t.call.kernel = loaded, d.t.call.bound = d.bound;
+  open_case(&d, &spec, "window", cuda_window, sides[0], sides[1], 0, see_window, sides);
+  fly_kernel *loaded = without_parts(d.on.kernel);
+  fly_kernel_release(&d.on.kernel);
+  fly_bound_release(&d.on.bound);
+  d.on.kernel = loaded;
+  ck_fly_ok(fly_mask_bind(fly_kernel_mask(loaded), args, 2, &d.on.bound, &error), error);
+  d.t.call.kernel = loaded, d.t.call.bound = d.on.bound;
   check_case(&d, 1, see_window, sides, "without parts");
   close_case(&d);
 }
