@@ -130,6 +130,22 @@ START_TEST(gradients_not_wanted_are_left_out) { /* bits of _i */
 }
 END_TEST
 
+START_TEST(gradients_larger_than_the_cache) { /* whole lines of it go past it; in the last case rows are none */
+  static const struct {
+    fly_type type;
+    int dim, rows;
+  } cases[] = {{FLY_F32, 256, 0}, {FLY_F32, 256, 1}, {FLY_BF16, 512, 0}, {FLY_BF16, 512, 1}, {FLY_F32, 250, 1}};
+  backward_spec s = {.call = {.type = cases[_i].type,
+                              .dim = cases[_i].dim,
+                              .len_q = 1100,
+                              .len_kv = 600,
+                              .q_rows = cases[_i].rows,
+                              .kv_rows = cases[_i].rows,
+                              .threads = 2}};
+  backward_test(&s, see_window, window);
+}
+END_TEST
+
 static Suite *suite(void) {
   Suite *suite = suite_create("backward_shapes");
   TCase *tests = tcase_create("shapes");
@@ -141,6 +157,7 @@ static Suite *suite(void) {
   tcase_add_loop_test(tests, any_tile, 0, 4);
   tcase_add_loop_test(tests, heads_in_groups, 0, 4);
   tcase_add_loop_test(tests, gradients_not_wanted_are_left_out, 0, 7);
+  tcase_add_loop_test(tests, gradients_larger_than_the_cache, 0, 5);
   suite_add_tcase(suite, tests);
   return suite;
 }
