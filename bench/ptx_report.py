@@ -38,7 +38,8 @@ CONTROL = {0x1AF, 0x11A, 0x141, 0x145, 0x148, 0x119, 0x005, 0x090, 0x092, 0x099,
 class Instruction:
     def __init__(self, low, high, at, target):
         self.at, code = at, low & 0x1FF
-        self.name = NAMES.get(code, "other" if code in CONTROL else "alu")
+        never = (low >> 12 & 15) == 15  # @!PT: what ptxas puts before copies takes an issue slot, and reads nothing
+        self.name = "NOP" if never else NAMES.get(code, "other" if code in CONTROL else "alu")
         self.width = {4: 1, 5: 2, 6: 4}.get(high >> 9 & 7, 1)  # wavefronts of a shared access: 32, 64, 128 bits
         self.conditional = (low >> 12 & 7) != 7 or (low >> 15 & 1)
         self.goes = None

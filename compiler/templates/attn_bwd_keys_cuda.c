@@ -35,6 +35,9 @@ struct block {
 /* The block's place, asked for again where it is needed: it takes no registers in between. */
 INL struct place place_again(call_t call) { return place_of(call, (u32)renewed((i32)block_index()), OUTER, bwd_inner); }
 
+/* The same for a head, unless so much is kept that what is worked out has no registers itself. */
+INL i32 head_again(i32 h) { return bwd_keep == (KEEP_K | KEEP_V) ? h : renewed(h); }
+
 /* ---- copies ------------------------------------------------------------------------------------------------------ */
 
 /* -LSE and delta of a tile, each four to a thread, and its tokens, of which the rows' map holds each by itself. */
@@ -42,7 +45,7 @@ INL void copy_stats(call_t call, const struct place *p, const struct block *x, s
                     u32 stage) {
   const i32 t = thread_index(), each = bwd_inner / 4, token = t - 2 * each;
   const u32 to = x->shared + SHARED_STATS + stage * BYTES_STATS;
-  const i64 plane = (i64)renewed(p->b) * args_of(call)->heads + renewed(h); /* not kept from tile to tile */
+  const i64 plane = (i64)renewed(p->b) * args_of(call)->heads + head_again(h); /* not kept from tile to tile */
   if (t < 2 * each) {
     const u64 from = (t < each ? call->neg_lse : call->delta) +
                      (u64)(plane * call->rows_q + tile * bwd_inner + t % each * 4) * 4;
@@ -64,7 +67,7 @@ INL struct passing passing_of(call_t call, const struct place *p, const struct b
 
 /* Where memory rows are mapped is worked out again, and not kept from tile to tile. */
 INL void renew_rows(call_t call, const struct place *p, struct passing *passing, i32 head) {
-  const i32 b = renewed(p->b), h = renewed(head);
+  const i32 b = renewed(p->b), h = head_again(head);
   passing->rows_k = query_rows(call, p->queries, b, h), passing->rows_v = output_rows(call, p->queries, b, h);
 }
 
@@ -109,7 +112,7 @@ INL void weigh(call_t call, const struct place *p, const struct block *x, i32 h,
   const i32 query = tile_of(now) * bwd_inner + ((lane & 3) << 1), key = p->first + warp * 16 * bwd_blocks + (lane >> 2);
   const float scale = units_of(call);
   if (modified) {
-    const struct scene scene = scene_of(call, renewed(p->b), renewed(h));
+    const struct scene scene = scene_of(call, renewed(p->b), head_again(h));
     const struct lane_scores lane_scores = lane_scores_of(&scene, bwd_blocks, bwd_inner / 8, query, key, 1);
     modify(&lane_scores, s, slopes, 1, call->scale);
   }
@@ -120,7 +123,7 @@ INL void weigh(call_t call, const struct place *p, const struct block *x, i32 h,
         s[a][i][j] = exp2_of(multiply_plus(s[a][i][j], scale, start[j & 1]));
   }
   if (kind_of(now) != PARTIAL) return;
-  const struct scene scene = scene_of(call, renewed(p->b), renewed(h)); /* not kept from tile to tile */
+  const struct scene scene = scene_of(call, renewed(p->b), head_again(h)); /* not kept from tile to tile */
   const struct tokens tokens = tokens_at(&scene, stats, x->shared + SHARED_TOKENS + (u32)(warp * 16 * bwd_blocks) * 4);
   mask_pairs(&scene, &tokens, s, query, renewed(key)); /* nor what the mask makes of keys */
 }
