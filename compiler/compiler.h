@@ -95,8 +95,8 @@ fly_status flyi_differentiate(LLVMModuleRef module, fly_error *error);
 /* ---- divide (divide.c, ranges.c, quotient.c) --------------------------------------------------------------------- */
 
 /* In a module that holds the symbolic mask and the mask_tile template: gives the template its fly_row, fly_column,
- * fly_pair and fly_row_repeats, and deletes @mask. Or @score_slope and the score_tile template, without
- * fly_row_repeats. */
+ * fly_pair, fly_row_repeats and fly_reads_tokens, and deletes @mask. Or @score_slope and the score_tile template,
+ * without the last two. */
 fly_status flyi_divide(LLVMModuleRef module, fly_error *error);
 /* Then: comparisons of fly_pair that order keys become the template's fly_range (ranges.c). */
 void flyi_separate_ranges(LLVMModuleRef module);

@@ -1,7 +1,7 @@
 /* divide.c: divides a mask by what its values depend on. Input: a module with the symbolic @mask and the template.
- * Output: the same module, with the template's fly_row, fly_column, fly_pair and fly_row_repeats defined, and without
- * @mask. A differentiated score modifier, @score_slope, is divided likewise; what depends on the score counts as
- * depending on the query and on the key.
+ * Output: the same module, with the template's fly_row, fly_column, fly_pair, fly_row_repeats and fly_reads_tokens
+ * defined, and without @mask. A differentiated score modifier, @score_slope, is divided likewise; what depends on the
+ * score counts as depending on the query and on the key.
  *
  * Of the values that the arguments alone decide, which straighten.c has collected in the entry block,
  *
@@ -241,6 +241,18 @@ static void build_repeats(division *d, LLVMValueRef function) {
   LLVMBuildRet(d->builder, same);
 }
 
+static bool has_uses(LLVMModuleRef module, const char *name) {
+  LLVMValueRef function = LLVMGetNamedFunction(module, name);
+  return function && LLVMGetFirstUse(function);
+}
+
+/* Whether the mask asks for tokens. */
+static void build_reads_tokens(division *d, LLVMValueRef function) {
+  bool reads = has_uses(d->module, "fly_token_q") || has_uses(d->module, "fly_token_kv");
+  LLVMPositionBuilderAtEnd(d->builder, LLVMAppendBasicBlockInContext(d->context, function, ""));
+  LLVMBuildRet(d->builder, LLVMConstInt(LLVMInt1TypeInContext(d->context), reads, false));
+}
+
 /* ---- fly_pair ---------------------------------------------------------------------------------------------------- */
 
 /* The mask's blocks become fly_pair's. */
@@ -275,7 +287,8 @@ fly_status flyi_divide(LLVMModuleRef module, fly_error *error) {
   LLVMValueRef mask = LLVMGetNamedFunction(module, "mask"), row = LLVMGetNamedFunction(module, "fly_row");
   if (!mask) mask = LLVMGetNamedFunction(module, "score_slope");
   LLVMValueRef column = LLVMGetNamedFunction(module, "fly_column"),
-               repeats = LLVMGetNamedFunction(module, "fly_row_repeats");
+               repeats = LLVMGetNamedFunction(module, "fly_row_repeats"),
+               tokens = LLVMGetNamedFunction(module, "fly_reads_tokens");
   d.pair = LLVMGetNamedFunction(module, "fly_pair");
   if (!mask || LLVMIsDeclaration(mask) || !row || !column || !d.pair)
     return flyi_fail(error, FLY_ERROR_INTERNAL, "the mask or its template lacks a function");
@@ -291,6 +304,7 @@ fly_status flyi_divide(LLVMModuleRef module, fly_error *error) {
     build_table(&d, column, true);
     d.reads_q = reads_q;
     if (repeats) build_repeats(&d, repeats);
+    if (tokens) build_reads_tokens(&d, tokens);
     read_tables(&d);
   }
   LLVMDisposeBuilder(d.builder);

@@ -31,6 +31,8 @@ bool fly_pair(const flyi_mask_args *args, int32_t b, int32_t h, int32_t q, int32
               const flyi_columns *columns, int32_t j);
 /* Whether two rows have the same bits, whatever the columns. */
 bool fly_row_repeats(const flyi_row *row, const flyi_row *before);
+/* Whether it is worth while to have loops of their own for positions that need not be kept within the lengths. */
+bool fly_reads_tokens(void);
 /* Defined by ranges.c: a row's bits as far as comparisons say that order keys. fly_pair has the others. */
 uint64_t fly_range(const flyi_mask_args *args, int32_t b, int32_t h, int32_t q, int32_t kv0, const flyi_row *row);
 
@@ -43,6 +45,7 @@ bool mask(int b, int h, int q, int kv);
 #define fly_column(args, b, h, kv, columns, j) (void)(columns)
 #define fly_pair(args, b, h, q, kv, row, columns, j) mask(b, h, q, kv)
 #define fly_row_repeats(row, before) ((void)(before), false)
+#define fly_reads_tokens() false
 #define fly_range(args, b, h, q, kv0, row) (~(uint64_t)0)
 
 #endif
@@ -50,9 +53,8 @@ bool mask(int b, int h, int q, int kv);
 /* What depends on keys alone. Where they are all there, no index needs to be kept within the length, and tokens are
  * read side by side. */
 static inline void fill_columns(const flyi_mask_args *args, int32_t b, int32_t h, int32_t kv0, flyi_columns *columns) {
-#ifdef FLYI_JOIN
   int32_t length = (int32_t)args->len_kv;
-  if (!args->cu_kv && kv0 >= 0 && kv0 <= length - FLYI_BLOCK) {
+  if (fly_reads_tokens() && !args->cu_kv && kv0 >= 0 && kv0 <= length - FLYI_BLOCK) {
     for (int32_t j = 0; j < FLYI_BLOCK; j++) {
       int64_t kv = kv0 + j;
       __builtin_assume(kv >= 0 && kv < length && length != 0);
@@ -60,7 +62,6 @@ static inline void fill_columns(const flyi_mask_args *args, int32_t b, int32_t h
     }
     return;
   }
-#endif
   for (int32_t j = 0; j < FLYI_BLOCK; j++) fly_column(args, b, h, kv0 + j, columns, j);
 }
 
@@ -78,13 +79,29 @@ static inline uint64_t row_of_pairs(const flyi_mask_args *args, int32_t b, int32
   return word;
 }
 
+/* bits &= the pairs. inside: all queries are there, as above. */
+static inline void mask_pairs(const flyi_mask_args *args, int32_t b, int32_t h, int32_t q0, int32_t kv0,
+                              const flyi_columns *columns, uint64_t bits[restrict FLYI_BLOCK], bool inside) {
+  flyi_row row, before;
+  uint64_t pairs = 0;
+  int32_t length = (int32_t)args->len_q;
+  for (int32_t r = 0; r < FLYI_BLOCK; r++) {
+    int64_t position = q0 + r - args->q_offset;
+    if (inside) __builtin_assume(position >= 0 && position < length && length != 0);
+    before = row;
+    fly_row(args, b, h, q0 + r, &row);
+    if (!r || !fly_row_repeats(&row, &before)) pairs = row_of_pairs(args, b, h, q0 + r, kv0, &row, columns);
+    bits[r] &= pairs;
+  }
+}
+
 /* Ranges have a loop of their own, which becomes vectors of rows. bits are apart from all that a mask reads: what rows
  * have in common is read once. */
 void fly_tile_bits(const flyi_mask_args *args, int32_t b, int32_t h, int32_t q0, int32_t kv0,
                    uint64_t bits[restrict FLYI_BLOCK]) {
   flyi_columns columns;
-  flyi_row row, before;
-  uint64_t some = 0, pairs = 0;
+  flyi_row row;
+  uint64_t some = 0;
   for (int32_t r = 0; r < FLYI_BLOCK; r++) {
     fly_row(args, b, h, q0 + r, &row);
     bits[r] = fly_range(args, b, h, q0 + r, kv0, &row);
@@ -92,10 +109,9 @@ void fly_tile_bits(const flyi_mask_args *args, int32_t b, int32_t h, int32_t q0,
   }
   if (!some) return;
   fill_columns(args, b, h, kv0, &columns);
-  for (int32_t r = 0; r < FLYI_BLOCK; r++) {
-    before = row;
-    fly_row(args, b, h, q0 + r, &row);
-    if (!r || !fly_row_repeats(&row, &before)) pairs = row_of_pairs(args, b, h, q0 + r, kv0, &row, &columns);
-    bits[r] &= pairs;
-  }
+  int64_t first = q0 - args->q_offset;
+  if (fly_reads_tokens() && !args->cu_q && first >= 0 && first + FLYI_BLOCK <= (int32_t)args->len_q)
+    mask_pairs(args, b, h, q0, kv0, &columns, bits, true);
+  else
+    mask_pairs(args, b, h, q0, kv0, &columns, bits, false);
 }
