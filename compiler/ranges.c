@@ -9,7 +9,8 @@
  *     values that all keys of a row share: 64 equal bits,
  *     kv <= y, kv - q <= y, q - kv <= y, or with <, >=, >, and y as above: the bits up to a key, or the others.
  *
- * The differences do not wrap: positions are below 2^31, and those of queries do not come near -2^31. */
+ * Keys are at 0 to 2^31 - 1; queries may be at any 32-bit position, so that the differences may wrap, as all of a mask's
+ * arithmetic does. */
 #include "compiler.h"
 
 enum { ARGS, B, H, Q, KV, ROW, COLUMNS, J }; /* arguments of fly_pair; of fly_range up to ROW, KV: the block's first */
@@ -146,17 +147,26 @@ static LLVMValueRef bits_up_to(ranges *r, LLVMValueRef last) {
   return LLVMBuildSelect(b, some, LLVMBuildLShr(b, constant(r, -1), shift, ""), constant(r, 0), "");
 }
 
+/* kv - q wraps from 2^31 on, q - kv behind that: such keys, from `wraps` on, are compared with a bound 2^32 higher. */
 static LLVMValueRef bits_of_order(ranges *r, const order *o) {
   LLVMBuilderRef b = r->builder;
-  LLVMValueRef last = widened(r, o->bound);
-  LLVMValueRef q = LLVMBuildSExt(b, LLVMGetParam(r->range, Q), r->word, "");
-  if (o->negative)
-    last = LLVMBuildSub(b, q, last, "");
-  else if (o->from_query)
-    last = LLVMBuildAdd(b, q, last, "");
-  last = LLVMBuildSub(b, last, LLVMBuildSExt(b, LLVMGetParam(r->range, KV), r->word, ""), "");
-  if (o->predicate == LLVMIntSLT || o->predicate == LLVMIntSGE) last = LLVMBuildSub(b, last, constant(r, 1), "");
-  LLVMValueRef bits = bits_up_to(r, last);
+  LLVMValueRef last = widened(r, o->bound), bits;
+  LLVMValueRef block = LLVMBuildSExt(b, LLVMGetParam(r->range, KV), r->word, "");
+  LLVMValueRef start = LLVMBuildSub(b, LLVMBuildSExt(b, LLVMGetParam(r->range, Q), r->word, ""), block, "");
+  bool less = o->predicate == LLVMIntSLT || o->predicate == LLVMIntSGE; /* kv < y: up to y - 1 */
+  if (!o->from_query)
+    last = LLVMBuildSub(b, last, block, "");
+  else
+    last = o->negative ? LLVMBuildSub(b, start, last, "") : LLVMBuildAdd(b, start, last, "");
+  if (less) last = LLVMBuildSub(b, last, constant(r, 1), "");
+  bits = bits_up_to(r, last);
+  if (o->from_query) {
+    LLVMValueRef wraps = LLVMBuildAdd(b, start, constant(r, (INT64_C(1) << 31) + o->negative), "");
+    LLVMValueRef before = bits_up_to(r, LLVMBuildSub(b, wraps, constant(r, 1), ""));
+    LLVMValueRef wrapped = bits_up_to(r, LLVMBuildAdd(b, last, constant(r, INT64_C(1) << 32), ""));
+    wrapped = LLVMBuildAnd(b, wrapped, LLVMBuildNot(b, before, ""), "");
+    bits = LLVMBuildOr(b, LLVMBuildAnd(b, bits, before, ""), wrapped, "");
+  }
   return o->predicate == LLVMIntSLT || o->predicate == LLVMIntSLE ? bits : LLVMBuildNot(b, bits, "");
 }
 

@@ -6,11 +6,11 @@ enum { N = FLYI_BLOCK };
 
 typedef struct form {
   const char *text;
-  bool (*see)(int64_t q, int64_t kv, int64_t x, int64_t y);
+  bool (*see)(int32_t q, int32_t kv, int32_t x, int32_t y);
   bool only_ranges; /* nothing is left to be computed pair by pair */
 } form;
 
-/* The expression for the compiler and for this test; in the latter, of 64 bits. */
+/* The expression for the compiler and for this test, which is built so that arithmetic wraps (image.cmake). */
 #define FORMS(FORM)                                                                                                    \
   FORM(le, true, kv <= q)                                                                                              \
   FORM(lt, true, kv < q)                                                                                               \
@@ -45,7 +45,7 @@ typedef struct form {
   FORM(parity, false, (kv ^ q) % 2 == 0 && (kv <= q || kv - q > x))
 
 #define SEE(name, ranges, ...)                                                                                         \
-  static bool see_##name(int64_t q, int64_t kv, int64_t x, int64_t y) {                                                \
+  static bool see_##name(int32_t q, int32_t kv, int32_t x, int32_t y) {                                                \
     (void)q, (void)kv, (void)x, (void)y;                                                                               \
     return __VA_ARGS__;                                                                                                \
   }
@@ -73,6 +73,11 @@ static void check_blocks(const compiled *c, const form *f, int x, int y, const c
                                   {1 << 20, 7},
                                   {1 << 30, (1 << 30) - 63},
                                   {500, 437},
+                                  {INT32_MIN, 0},
+                                  {INT32_MIN + 100, 64},
+                                  {-20, INT32_MAX - 63},
+                                  {-(1 << 30), (1 << 30) - 30},
+                                  {-5, 0},
                                   {(1 << 30) - 5, 1 << 30}};
   const fly_geometry geometry = {FLY_INIT(fly_geometry), .batch = 1, .heads = 1, .len_q = INT32_MAX - 64,
                                  .len_kv = INT32_MAX - 64};
@@ -83,7 +88,8 @@ static void check_blocks(const compiled *c, const form *f, int x, int y, const c
     for (int64_t r = 0; r < N; r++)
       for (int64_t k = 0; k < N; k++) {
         int64_t q = starts[i][0] + r, kv = starts[i][1] + k;
-        if ((bits[r] >> k & 1) != f->see(q, kv, x, y)) /* an assertion for each pair would take minutes */
+        if ((bits[r] >> k & 1) !=
+            f->see((int32_t)q, (int32_t)kv, x, y)) /* an assertion for each pair would take minutes */
           ck_abort_msg("%s for %s: x %d, y %d, at %lld, %lld", f->text, target, x, y, (long long)q, (long long)kv);
       }
   }
