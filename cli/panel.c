@@ -68,6 +68,14 @@ int legend_draw(picture *p, int x, int y, bool points) {
   return at - 32 - x;
 }
 
+int panel_width(const panel *panel) {
+  int texts[2 + PANEL_LINES] = {text_width(panel->title, LARGE), text_width(panel->subtitle, SMALL)};
+  int most = panel->width;
+  for (int i = 0; i < PANEL_LINES; i++) texts[2 + i] = text_width(panel->lines[i], SMALL);
+  for (int i = 0; i < 2 + PANEL_LINES; i++) most = texts[i] > most ? texts[i] : most;
+  return PANEL_LEFT + most;
+}
+
 fly_status panel_draw(picture *p, int x, int y, const panel *panel, fly_error *error) {
   int left = x + PANEL_LEFT, top = y + PANEL_TOP;
   picture_text(p, left, y, LARGE, INK, panel->title);

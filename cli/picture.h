@@ -55,6 +55,7 @@ typedef struct panel {
   tile_view view;
   int width, height; /* of the view */
 } panel;
+int panel_width(const panel *panel); /* of the view and of every text */
 fly_status panel_draw(picture *p, int x, int y, const panel *panel, fly_error *error);
 /* The colours' meaning, in one line; its width is returned, also with p NULL. */
 int legend_draw(picture *p, int x, int y, bool points);

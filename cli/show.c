@@ -13,7 +13,7 @@ static const struct argp_option options[] = {
     OPTION_Q_OFFSET,
     OPTION_TILE,
     OPTION_THREADS,
-    {"no-legend", KEY_NO_LEGEND, NULL, 0, "Leave out what the colours mean, and wide margins", 0},
+    {"no-legend", KEY_NO_LEGEND, NULL, 0, "Draw neither the legend of the colours nor wide margins", 0},
     {"out", KEY_OUT, "F.png", 0, "The PNG to write", 0},
     {0}};
 
@@ -61,11 +61,10 @@ static void describe(panel *panel, const arguments *args, const fly_map_info *in
 }
 
 static fly_status draw(const panel *panel, bool legend, const char *path, fly_error *error) {
-  int margin = legend ? MARGIN : MARGIN / 4, text = PANEL_LEFT + text_width(panel->lines[1], SMALL);
-  int width = PANEL_LEFT + panel->width + (legend ? 0 : MARGIN), line = legend_draw(NULL, 0, 0, panel->view.points);
+  int margin = legend ? MARGIN : MARGIN / 4, width = panel_width(panel) + (legend ? 0 : MARGIN);
   int height = PANEL_TOP + panel->height + PANEL_BOTTOM + (legend ? MARGIN : 0);
-  if (width < text) width = text;
-  if (legend && width < line) width = line;
+  int legend_width = legend ? legend_draw(NULL, 0, 0, panel->view.points) : 0;
+  if (width < legend_width) width = legend_width;
   picture p;
   fly_status status = picture_create(width + 2 * margin, height + 2 * margin, &p, error);
   if (status == FLY_OK) status = panel_draw(&p, margin, margin, panel, error);
