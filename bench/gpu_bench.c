@@ -9,7 +9,8 @@
  * A figure is the median of measurements of at least 10 ms each, from the first launch to the end of the last; block
  * maps are at hand, and MoBA's blocks are chosen before ("choice_ms": once, with what is made of the choice). Flops are
  * 2 (D + DV) a visible pair forward, 6 D + 4 DV backward. A setting for which the device has too little memory is left
- * out, with a word; one that fails otherwise too, and the bench ends with 1. --rehearse runs the smallest sizes, once. */
+ * out, with a word; one that fails otherwise too, and the bench ends with 1. --rehearse runs the smallest sizes,
+ * once. */
 #include <flymask/flymask.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run.sh [RESULTS] [--rehearse]: every case of the suite on the GPU, then the benchmarks and the peers. Results:
-# suite.txt, flymask.json, results.json, results.svg. Ends with 1 where a case fails or is not there, or there is no GPU.
+# suite.txt, flymask.json, results.json, results.svg. Ends with 1 where a case fails or is missing, or there is no GPU.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 results=${1:-$here/results}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The suite and the benchmarks of the CUDA kernels, as one archive that runs where there is an NVIDIA driver, and neither
-# LLVM nor a compiler.
+# The suite and the benchmarks of the CUDA kernels, as one archive that runs where there is an NVIDIA driver, and
+# neither LLVM nor a compiler.
 #
 #   gpu_suite.sh pack [BUILD [ARCHIVE]]   makes build/flymask-gpu.tar.xz: programs, images, scripts
 #   gpu_suite.sh run [BUILD]              packs, unpacks and runs it here

@@ -63,8 +63,8 @@ INL void choose_row(choice_t c, i64 at, GLOBAL float *scores) {
   const i64 kv_plane = (i64)b * (c->heads / c->group) + h / c->group;
   GLOBAL i32 *list = (GLOBAL i32 *)c->lists + at * c->top;
   struct candidate last = {infinity(), -1};
-  score_blocks(c, row_of(&c->q, c->type, b, h, row), (const GLOBAL float *)c->means + kv_plane * c->blocks * c->dim, own,
-               scores);
+  const GLOBAL float *means = (const GLOBAL float *)c->means + kv_plane * c->blocks * c->dim;
+  score_blocks(c, row_of(&c->q, c->type, b, h, row), means, own, scores);
   if (lane_index() == 0) list[0] = own;
   ROLLED for (i32 i = 1; i < c->top; i++) {
     if (i <= own) last = next_of(scores, own, last);

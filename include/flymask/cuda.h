@@ -16,8 +16,8 @@ extern "C" {
  * what they are on the host. A call checks, launches on the stream and returns: results are there when the stream gets
  * there, and tensors must live until then. (Where it first copies to the device, the driver may wait for the stream:
  * see fly_cuda.) A workspace that is not given is taken from the driver's pool in the order of the stream: for backward
- * calls that repeat, keep one. threads and parallel_for concern the block map alone. Row maps and cu_seqlens are checked
- * on the host, in each call row by row; those of a fly_sa once.
+ * calls that repeat, keep one. threads and parallel_for concern the block map alone. Row maps and cu_seqlens are
+ * checked on the host, in each call row by row; those of a fly_sa once.
  *
  * Few queries over 512 keys or more: where the queries, times the query heads of a key/value head, are 16 or less (64,
  * where the usual way would leave multiprocessors without work), the keys are split into as many parts as fill the
@@ -52,8 +52,8 @@ typedef struct fly_cuda_desc {
 
 /* desc NULL: the context that is current. FLY_ERROR_DEVICE: no driver, no device; FLY_ERROR_ARGUMENT: no such device,
  * or no context is current; FLY_ERROR_UNSUPPORTED: a device below sm_80 or without memory pools, or a driver before
- * CUDA 11.2. Kernels for sm_89 and sm_90 need a driver for CUDA 11.8, those for sm_120 one for 12.8: the call that loads
- * one says what the driver does not take. */
+ * CUDA 11.2. Kernels for sm_89 and sm_90 need a driver for CUDA 11.8, those for sm_120 one for 12.8: a call whose
+ * kernel the driver does not take says so. */
 FLY_API fly_status fly_cuda_create(const fly_cuda_desc *desc, fly_cuda **out, fly_error *error);
 FLY_API fly_cuda *fly_cuda_retain(fly_cuda *cuda);
 FLY_API void fly_cuda_release(fly_cuda **cuda);
