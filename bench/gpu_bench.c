@@ -4,10 +4,13 @@
  *     gpu_bench --device                             one line about the device, or why there is none
  *     gpu_bench IMAGES [--rehearse] > flymask.json
  *
+ * IMAGES/target names what the images are compiled for ("kernels" of the JSON, beside "target", the device's own).
+ *
  * A figure is the median of measurements of at least 10 ms each, from the first launch to the end of the last; block
  * maps are at hand, and MoBA's blocks are chosen before ("choice_ms": once, with what is made of the choice). Flops are
  * 2 (D + DV) a visible pair forward, 6 D + 4 DV backward. A setting for which the device has too little memory is left
- * out, with a word. --rehearse runs the smallest sizes, once. */
+ * out, with a word; one that fails otherwise too, and the bench ends with 1. --rehearse runs the smallest sizes,
+ * once. */
 #include <flymask/flymask.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +32,7 @@ typedef struct setting {
 
 typedef struct bench {
   const char *images;
-  bool rehearse, first;
+  bool rehearse, first, failed;
   fly_cuda *cuda;
 } bench;
 
@@ -221,9 +224,10 @@ static fly_status measure(const bench *b, const workload *w, bool backward, doub
   if (status || b->rehearse || (status = run_calls(b, w, backward, 3, &ms[0], error))) return status;
   int calls = ms[0] < 10 ? 1 + (int)(10 / ms[0]) : 1;
   for (int i = 0; !status && i < MEASUREMENTS; i++) status = run_calls(b, w, backward, calls, &ms[i], error);
+  if (status) return status;
   qsort(ms, MEASUREMENTS, sizeof *ms, by_value);
   *median = ms[MEASUREMENTS / 2];
-  return status;
+  return FLY_OK;
 }
 
 static void print(bench *b, const setting *s, const workload *w, int64_t pairs, double forward, double backward) {
@@ -248,7 +252,8 @@ static void discard(bench *b, workload *w) {
   fly_kernel_release(&w->kernel);
 }
 
-static fly_status run_setting(bench *b, const setting *s, fly_error *error) {
+static void run_setting(bench *b, const setting *s) {
+  fly_error failure = {0}, *error = &failure;
   workload w = {.call = {FLY_INIT(fly_attention), .cuda = b->cuda}};
   double forward = 0, backward = 0;
   int64_t pairs = 0;
@@ -266,7 +271,7 @@ static fly_status run_setting(bench *b, const setting *s, fly_error *error) {
   if (status)
     fprintf(stderr, "gpu_bench: %s, D %d, batch %d, %d tokens: %s\n", names[s->kind], s->dim, s->batch, s->length,
             error->message);
-  return status == FLY_ERROR_MEMORY ? FLY_OK : status;
+  b->failed |= status && status != FLY_ERROR_MEMORY;
 }
 
 /* ---- settings ---------------------------------------------------------------------------------------------------- */
@@ -281,26 +286,33 @@ static setting setting_of(const bench *b, kind kind, int dim, int length) {
 
 /* 16,384 tokens in all, as attention benchmarks usually have; then those of arXiv 2604.00754: batch and heads 16,
  * windows of 256, 2,048 to 32,768 tokens. A rehearsal has two lengths of each mask. */
-static fly_status run_all(bench *b, fly_error *error) {
-  fly_status status = FLY_OK;
-  for (int k = 0; k < KINDS && !status; k++)
-    for (int dim = 64; dim <= (b->rehearse ? 64 : 128) && !status; dim *= 2)
-      for (int n = 2048; n <= (b->rehearse ? 4096 : 16384) && !status; n *= 2) {
+static void run_all(bench *b) {
+  for (int k = 0; k < KINDS; k++)
+    for (int dim = 64; dim <= (b->rehearse ? 64 : 128); dim *= 2)
+      for (int n = 2048; n <= (b->rehearse ? 4096 : 16384); n *= 2) {
         setting s = setting_of(b, (kind)k, dim, n);
-        status = run_setting(b, &s, error);
+        run_setting(b, &s);
       }
   static const kind paper[] = {CAUSAL, WINDOWED, STOCHASTIC};
-  for (int i = 0; i < 3 && !status && !b->rehearse; i++)
-    for (int n = 2048; n <= 32768 && !status; n *= 2) {
+  for (int i = 0; i < 3 && !b->rehearse; i++)
+    for (int n = 2048; n <= 32768; n *= 2) {
       const setting s = {.kind = paper[i],
                          .window = paper[i] == WINDOWED ? 2 * SIDE : 0,
                          .dim = 64,
                          .batch = 16,
                          .heads = HEADS,
                          .length = n};
-      status = run_setting(b, &s, error);
+      run_setting(b, &s);
     }
-  return status;
+}
+
+/* What the images are for; "unknown" where the folder does not say. */
+static void read_target(const char *folder, char target[16]) {
+  char path[512];
+  snprintf(path, sizeof path, "%s/target", folder);
+  FILE *file = fopen(path, "r");
+  if (!file || fscanf(file, "%15[a-z0-9_]", target) != 1) strcpy(target, "unknown");
+  if (file) fclose(file);
 }
 
 static int usage(void) {
@@ -319,17 +331,19 @@ int main(int argc, char **argv) {
     return 1;
   }
   fly_cuda_get_info(b.cuda, &device);
-  fly_status status = FLY_OK;
   if (strcmp(argv[1], "--device") == 0) {
     printf("%s, %s, %d multiprocessors, %zu MiB, driver for CUDA %d.%d\n", device.name, device.target,
            device.multiprocessors, device.memory >> 20, device.driver_version / 1000,
            device.driver_version % 1000 / 10);
   } else {
-    printf("{\"device\": \"%s\", \"target\": \"%s\", \"multiprocessors\": %d, \"driver\": %d, \"settings\": [\n",
-           device.name, device.target, device.multiprocessors, device.driver_version);
-    status = run_all(&b, &error);
+    char target[16];
+    read_target(b.images, target);
+    printf("{\"device\": \"%s\", \"target\": \"%s\", \"kernels\": \"%s\", \"multiprocessors\": %d, \"driver\": %d, "
+           "\"settings\": [\n",
+           device.name, device.target, target, device.multiprocessors, device.driver_version);
+    run_all(&b);
     printf("\n]}\n");
   }
   fly_cuda_release(&b.cuda);
-  return status != FLY_OK;
+  return b.failed;
 }

@@ -68,11 +68,12 @@ static fly_status take_current(fly_cuda *cuda, fly_error *error) {
 static fly_status read_info(fly_cuda *cuda, fly_error *error) {
   const flyi_cuda_driver *d = &cuda->driver;
   fly_cuda_info *info = &cuda->info;
-  int major = 0, minor = 0, code;
+  int major = 0, minor = 0, pools = 0, code;
   if ((code = d->device_name(info->name, sizeof info->name, info->device)) ||
       (code = d->device_memory(&info->memory, info->device)) || (code = d->version(&info->driver_version)) ||
       (code = d->device_attribute(&major, FLYI_CUDA_MAJOR, info->device)) ||
       (code = d->device_attribute(&minor, FLYI_CUDA_MINOR, info->device)) ||
+      (code = d->device_attribute(&pools, FLYI_CUDA_MEMORY_POOLS, info->device)) ||
       (code = d->device_attribute(&info->multiprocessors, FLYI_CUDA_MULTIPROCESSORS, info->device)) ||
       (code = d->device_attribute(&info->shared_memory, FLYI_CUDA_SHARED_OPTIN, info->device)))
     return flyi_cuda_fail(d, code, error, "CUDA device %d cannot be asked what it is", info->device);
@@ -82,6 +83,11 @@ static fly_status read_info(fly_cuda *cuda, fly_error *error) {
   if (cuda->arch < LOWEST_ARCH)
     return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "CUDA device %d, %s, is %s: kernels need sm_%d or newer",
                      info->device, info->name, info->target, LOWEST_ARCH);
+  if (!pools)
+    return flyi_fail(error, FLY_ERROR_UNSUPPORTED,
+                     "CUDA device %d, %s, has no memory pools (cuMemAllocAsync), which calls take memory from: take a "
+                     "newer driver, or a whole GPU instead of a share of a virtual one",
+                     info->device, info->name);
   return FLY_OK;
 }
 

@@ -154,7 +154,8 @@ fly_status flyi_cuda_find(const flyi_cuda_launch *l, flyi_cuda_role role, const 
 int64_t flyi_cuda_deal(flyi_cuda_launch *l, int64_t tiles, int64_t pairs, int64_t pair_bytes);
 fly_status flyi_cuda_run(flyi_cuda_launch *l, const flyi_cuda_entry *entry, int64_t blocks, fly_error *error);
 
-/* ---- row by row: kernels that no mask is joined with (cuda_rows.c, cuda_merge.c, cuda_gated.c) ------------------- */
+/* ---- row by row: kernels that no mask is joined with (cuda_rows.c, cuda_merge.c, cuda_gated.c,
+ *      cuda_gated_project.c, cuda_selection.c, cuda_moba.c) -------------------------------------------------------- */
 
 typedef enum flyi_cuda_rows_kernel {
   FLYI_ROWS_MERGE, FLYI_ROWS_MERGE_BACKWARD, FLYI_ROWS_GATE, FLYI_ROWS_GATE_BACKWARD, FLYI_ROWS_ZERO,

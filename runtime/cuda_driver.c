@@ -29,8 +29,8 @@ fly_status flyi_cuda_driver_open(flyi_cuda_driver *driver, fly_error *error) {
     void *function = dlsym(library, calls[i].symbol);
     if (!function) {
       dlclose(library); /* nothing of it has run */
-      return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "libcuda.so.1 has no %s: a driver for CUDA 12 or later is needed",
-                       calls[i].symbol);
+      return flyi_fail(error, FLY_ERROR_UNSUPPORTED,
+                       "libcuda.so.1 has no %s: a driver for CUDA 11.2 or newer is needed", calls[i].symbol);
     }
     memcpy((char *)driver + calls[i].offset, &function, sizeof function);
   }

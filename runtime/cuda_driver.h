@@ -26,7 +26,8 @@ enum { /* CUdevice_attribute */
        FLYI_CUDA_MULTIPROCESSORS = 16,
        FLYI_CUDA_MAJOR = 75,
        FLYI_CUDA_MINOR = 76,
-       FLYI_CUDA_SHARED_OPTIN = 97
+       FLYI_CUDA_SHARED_OPTIN = 97,
+       FLYI_CUDA_MEMORY_POOLS = 115
 };
 
 enum { /* CUfunction_attribute, CUpointer_attribute, CUmemorytype, CUevent_flags, CUjit_option */
@@ -40,7 +41,7 @@ enum { /* CUfunction_attribute, CUpointer_attribute, CUmemorytype, CUevent_flags
        FLYI_CUDA_JIT_ERROR_LOG_BYTES = 6
 };
 
-/* CALL(field, symbol, parameters). The symbols are those that cuda.h's names stand for since CUDA 11 or 12. */
+/* CALL(field, symbol, parameters). The newest, those of memory pools, came with CUDA 11.2. */
 #define FLYI_CUDA_CALLS(CALL)                                                                                          \
   CALL(init, "cuInit", (unsigned flags))                                                                               \
   CALL(version, "cuDriverGetVersion", (int *version))                                                                  \

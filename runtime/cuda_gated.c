@@ -1,6 +1,6 @@
 /* cuda_gated.c: gated sums of attentions on a GPU. Input: a checked gated call whose kernels are for GPUs. Output: on
- * its stream, projected logits; the parts' attentions one after the other; a pass over rows that sums them. Backward for
- * each part a pass over rows, then its attention's gradients; then those of the projections. */
+ * its stream, projected logits; the parts' attentions one after the other; a pass over rows that sums them. Backward
+ * for each part a pass over rows, then its attention's gradients; then those of the projections. */
 #include <stdio.h>
 
 #include "cuda_gated.h"

@@ -1,8 +1,9 @@
 /* cuda_launch.c: a forward call on a GPU, and what both directions do before and after their kernels. Input: a
  * checked call. Output: work on its stream.
  *
- * Nothing here waits for the device: memory that is for one call comes from the driver's pool and goes back to it
- * in the order of the stream. */
+ * Nothing here asks to wait for the device: memory that is for one call comes from the driver's pool and goes back to
+ * it in the order of the stream. But what is copied to the device is in memory that is not pinned: the driver may let a
+ * copy wait for the stream. With a map, whose copy is kept, only the first call copies. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

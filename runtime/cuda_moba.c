@@ -1,5 +1,5 @@
-/* cuda_moba.c: the gate of MoBA on a GPU. Input: Q and K in a device's memory. Output: each query's blocks, on the host,
- * where a selection is made of them: the call waits for them. Kernels: templates/choose_ptx.c. */
+/* cuda_moba.c: the gate of MoBA on a GPU. Input: Q and K in a device's memory. Output: each query's blocks, on the
+ * host, where a selection is made of them: the call waits for them. Kernels: templates/choose_ptx.c. */
 #include <inttypes.h>
 
 #include "cuda.h"
@@ -41,9 +41,11 @@ fly_status flyi_cuda_choose(const fly_moba_desc *d, int64_t blocks, int32_t *lis
   const int64_t *q = d->q.shape, total = q[0] * q[1] * q[2];
   bool pushed;
   if (!total) return FLY_OK;
-  if (d->k.shape[2] > INT32_MAX || q[1] > INT32_MAX)
-    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "%" PRId64 " keys of %" PRId64 " heads: on a GPU at most 2^31 - 1",
-                     d->k.shape[2], q[1]);
+  if (d->k.shape[2] > FLYI_CUDA_MAX_LENGTH)
+    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "%" PRId64 " keys: on a GPU positions go to %d", d->k.shape[2],
+                     FLYI_CUDA_MAX_LENGTH);
+  if (q[1] > INT32_MAX)
+    return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "%" PRId64 " heads: on a GPU at most 2^31 - 1", q[1]);
   flyi_cuda_choice c = {.q = flyi_cuda_tensor_of(&d->q),
                         .k = flyi_cuda_tensor_of(&d->k),
                         .kv_planes = q[0] * d->k.shape[1],

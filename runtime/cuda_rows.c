@@ -1,6 +1,6 @@
 /* cuda_rows.c: launches of the kernels that no mask is joined with (templates/merge_ptx.c, gate_ptx.c, project_ptx.c,
- * choose_ptx.c). Input: a kernel and its argument. Output: work on the stream. Their PTX is part of the library; a module is loaded
- * once a handle. */
+ * choose_ptx.c). Input: a kernel and its argument. Output: work on the stream. Their PTX is part of the library; a
+ * module is loaded once a handle. */
 #include <inttypes.h>
 #include <stdlib.h>
 

@@ -74,9 +74,10 @@ static fly_status check_desc(const fly_moba_desc *d, fly_error *error) {
     return REFUSE(error, "k.shape[0] is %" PRId64 ", q.shape[0] %" PRId64, d->k.shape[0], d->q.shape[0]);
   if (d->q.shape[1] && (!d->k.shape[1] || d->q.shape[1] % d->k.shape[1]))
     return REFUSE(error, "q has %" PRId64 " heads, k %" PRId64 ": they must divide", d->q.shape[1], d->k.shape[1]);
-  if (d->q_offset < 0 || d->q_offset + d->q.shape[2] > d->k.shape[2])
-    return REFUSE(error, "queries are tokens %" PRId64 " .. %" PRId64 ", but there are %" PRId64 " keys", d->q_offset,
-                  d->q_offset + d->q.shape[2] - 1, d->k.shape[2]);
+  if (d->q_offset < 0 || d->q_offset > d->k.shape[2] - d->q.shape[2]) /* whose difference fits: neither is negative */
+    return REFUSE(error,
+                  "q has %" PRId64 " tokens from q_offset %" PRId64 " on: they must be among the %" PRId64 " keys",
+                  d->q.shape[2], d->q_offset, d->k.shape[2]);
   if (d->q.shape[3] > FLYI_MAX_DIM)
     return REFUSE(error, "q.shape[3] is %" PRId64 ": at most %d", d->q.shape[3], FLYI_MAX_DIM);
   return FLY_OK;

@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
-# The suite and the benchmarks of the CUDA kernels, as one archive that runs where there is an NVIDIA driver, and neither LLVM nor
-# a compiler.
+# The suite and the benchmarks of the CUDA kernels, as one archive that runs where there is an NVIDIA driver, and
+# neither LLVM nor a compiler.
 #
 #   gpu_suite.sh pack [BUILD [ARCHIVE]]   makes build/flymask-gpu.tar.xz: programs, images, scripts
 #   gpu_suite.sh run [BUILD]              packs, unpacks and runs it here
 #   gpu_suite.sh rehearse [BUILD]         a few images of it, on the simulated driver, from an empty directory
 #
-# In the unpacked archive:  ./run.sh [RESULTS]   with python3, and its torch and flash_attn where they are, for the peers.
+# TARGET in the environment is what kernels are compiled for: sm_80, which every GPU from there on runs. Kernels for
+# "cuda" are those of the GPU's own target: to time what users get on an H100, TARGET=sm_90 gpu_suite.sh pack.
+#
+# In the unpacked archive:  ./run.sh [RESULTS]   with python3, and its torch and flash_attn where they are, for peers.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
+target=${TARGET:-sm_80}
 
 usage() {
-  sed -n '5,9s/^# \?//p' "$0" >&2
+  sed -n '5,12s/^# \?//p' "$0" >&2
   exit 2
 }
 
@@ -53,36 +57,36 @@ cases() {
   done
 }
 
-# The image of a case: the suite with a compiler writes it. Both directions are in one. What there is no kernel for is said.
+# The images of a case: the suite with a compiler writes them. Both directions are in one. Fails where the case does.
 pack_image() { # pack_image BUILD FOLDER SUITE CASE
   local output
-  if [ "$3" = merge ]; then # its kernels are the library's
-    echo "$3 $4" >>"$2/made"
-    return
-  fi
+  if [ "$3" = merge ]; then return; fi # its kernels are the library's
   if output=$(FLYMASK_GPU_IMAGES="$2/images" CK_RUN_CASE="$4" "$1/tests/test_cuda_$3" 2>&1) &&
     grep -q 'Checks: [1-9]' <<<"$output"; then # of a name that is no case there are none
-    echo "$3 $4" >>"$2/made"
-  else
-    echo "left out: $3 $4: $(tail -n 1 <<<"$output")" >&2
+    return
   fi
+  echo "no images: $3 $4: $(tail -n 1 <<<"$output")" >&2
+  return 1
 }
 export -f pack_image
 
 # Masks are compiled for the oldest processors: any may sit beside the GPU.
 pack_images() { # pack_images BUILD FOLDER few|all
-  local suite case mask dim
-  echo "making images" >&2
-  export FLYMASK_ISA=x86-64 CK_DEFAULT_TIMEOUT=900 CK_VERBOSITY=minimal
-  cases "$3" | sed 's/\.bwd\./.fwd./' | sort -u |
-    xargs -P "$(nproc)" -L 1 bash -c 'pack_image "$@"' pack_image "$1" "$2"
-  cases "$3" | while read -r suite case; do
-    if grep -qxF "$suite ${case/.bwd./.fwd.}" "$2/made"; then echo "$suite $case"; fi
-  done >"$2/cases"
-  rm "$2/made"
+  local mask dim
+  echo "making images for $target" >&2
+  export FLYMASK_ISA=x86-64 FLYMASK_TEST_TARGET="$target" CK_DEFAULT_TIMEOUT=900 CK_VERBOSITY=minimal
+  cases "$3" >"$2/cases"
+  if ! sed 's/\.bwd\./.fwd./' "$2/cases" | sort -u |
+    xargs -P "$(nproc)" -L 1 bash -c 'pack_image "$@"' pack_image "$1" "$2"; then
+    echo "no archive: the cases above failed while their images were made" >&2
+    exit 1
+  fi
+  wc -l <"$2/cases" >"$2/images/cases" # how many run.sh must count
+  echo "$target" >"$2/images/target"
   for mask in $bench_masks; do
     for dim in 64 128; do
-      "$1/flymask" build "$mask" --head-dim $dim --dtype bf16 --target sm_80 -o "$2/images/bench.$mask.bf16.$dim.image"
+      "$1/flymask" build "$mask" --head-dim $dim --dtype bf16 --target "$target" \
+        -o "$2/images/bench.$mask.bf16.$dim.image"
     done
   done
 }
@@ -113,10 +117,12 @@ pack() { # pack BUILD ARCHIVE few|all
   cp "$root/bench/gpu_run.sh" "$work/flymask-gpu/run.sh"
   cp "$root/bench/gpu_peers.py" "$work/flymask-gpu/"
   tar -C "$work" -cJf "$2" flymask-gpu
-  local bytes needs
+  local bytes needs images
   needs=$(cat "$work"/flymask-gpu/gpu_* "$work"/flymask-gpu/lib/* | grep -aoE 'GLIBC_2\.[0-9]+' | sort -Vu | tail -n 1)
   bytes=$(stat -c %s "$2")
-  echo "$2: $(wc -l <"$work/flymask-gpu/cases") cases, $(find "$work/flymask-gpu/images" -type f | wc -l) images, $bytes bytes; needs ${needs/_/ } or newer"
+  images=$(find "$work/flymask-gpu/images" -name '*.image' | wc -l)
+  echo "$2: $(cat "$work/flymask-gpu/images/cases") cases, $images images for $target, $bytes bytes;" \
+    "needs ${needs/_/ } or newer"
   if [ "$bytes" -gt $((40 << 20)) ]; then
     echo "the archive is larger than 40 MiB" >&2
     exit 1
@@ -140,8 +146,10 @@ rehearse)
   pack "$build" "$empty/archive.tar.xz" few
   tar -C "$empty" -xJf "$empty/archive.tar.xz"
   cd "$empty/flymask-gpu"
-  env -i PATH=/usr/bin:/bin HOME=/nonexistent LD_LIBRARY_PATH="$build/simcuda" ./run.sh "$empty/results" --rehearse
+  env -i PATH=/usr/bin:/bin HOME=/nonexistent LD_LIBRARY_PATH="$build/simcuda" SIMCUDA_ARCH="${target#sm_}" \
+    ./run.sh "$empty/results" --rehearse
   grep -q '"forward_ms"' "$empty/results/flymask.json"
+  grep -q "\"kernels\": \"$target\"" "$empty/results/flymask.json"
   grep -q 'stochastic' "$empty/results/results.json"
   grep -q '</svg>' "$empty/results/results.svg"
   rm -rf "$empty"

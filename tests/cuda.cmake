@@ -1,5 +1,5 @@
-# The CUDA runtime and its kernels on tests/simcuda. flymask_cuda_test(name ...) is flymask_test for a suite that links the
-# simulated driver: libcuda.so.1 is then the one that is there already.
+# The CUDA runtime and its kernels on tests/simcuda. flymask_cuda_test(name ...) is flymask_test for a suite that links
+# the simulated driver: libcuda.so.1 is then the one that is there already.
 function(flymask_cuda_test name)
   flymask_test(${name} ${ARGN} LIBRARIES simcuda)
 endfunction()
@@ -40,6 +40,18 @@ foreach(source IN LISTS MASKS)
         ENVIRONMENT "CK_RUN_CASE=${case};CK_DEFAULT_TIMEOUT=300;XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/test-cache")
     endforeach()
   endforeach()
+endforeach()
+
+# Tokens that dK/dV's kernel reads through shared memory, whose tiles are others on other devices and above D 128.
+foreach(shape 86.64 90.128 80.192)
+  string(REPLACE . ";" shape ${shape})
+  list(GET shape 0 arch)
+  list(GET shape 1 dim)
+  set(name simcuda.stochastic.bwd.bf16.sm_${arch}.${dim})
+  add_test(NAME ${name} COMMAND test_cuda_masks)
+  set_tests_properties(${name} PROPERTIES LABELS ci TIMEOUT 300
+    ENVIRONMENT "CK_RUN_CASE=stochastic.bwd.bf16;SIMCUDA_ARCH=${arch};FLYMASK_TEST_TARGET=sm_${arch};\
+FLYMASK_TEST_DIM=${dim};CK_DEFAULT_TIMEOUT=300;XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/test-cache")
 endforeach()
 
 # test_cli_files is of cli.cmake. The command finds the driver by LD_LIBRARY_PATH.

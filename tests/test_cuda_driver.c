@@ -33,6 +33,13 @@ static void refuse(const fly_cuda_desc *desc, fly_status status, const char *wor
   ck_assert_int_eq(error.status, status);
 }
 
+static void set_pools(bool there) {
+  simcuda_config config;
+  simcuda_get_config(&config);
+  config.no_pools = !there;
+  simcuda_set_config(&config);
+}
+
 static const fly_cuda_desc primary = {FLY_INIT(fly_cuda_desc), .primary = true};
 
 START_TEST(a_primary_context_is_retained_and_released) {
@@ -81,6 +88,9 @@ START_TEST(what_cannot_be_taken_is_refused_in_clear_words) {
   set_arch(75);
   refuse(&primary, FLY_ERROR_UNSUPPORTED, "sm_75: kernels need sm_80");
   set_arch(80);
+  set_pools(false);
+  refuse(&primary, FLY_ERROR_UNSUPPORTED, "simulated sm_80, has no memory pools (cuMemAllocAsync)");
+  set_pools(true);
   check_nothing_left();
   ck_assert_int_eq(fly_cuda_create(&primary, NULL, NULL), FLY_ERROR_ARGUMENT);
   fly_cuda *cuda = cuda_open(); /* and then it works */

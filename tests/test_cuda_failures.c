@@ -1,6 +1,6 @@
-/* CUDA calls in which something fails: every driver call and every allocation of the host in turn, memory of the device,
- * kernels. Each is a clear error, nothing is left behind, and the next call is right: the runtime on the simulated
- * driver. */
+/* CUDA calls in which something fails: every driver call and every allocation of the host in turn, memory of the
+ * device, kernels. Each is a clear error, nothing is left behind, and the next call is right: the runtime on the
+ * simulated driver. */
 #include "cuda_setup.h"
 #include "map_case.h"
 #include "runtime/runtime.h"

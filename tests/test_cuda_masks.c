@@ -1,7 +1,8 @@
 /* The masks of masks/ on a CUDA device, simulated here, through the public API: forward and backward over the scenes of
  * library/, whose marks are a formulation of their own, against attention in double precision.
  *
- * A case for each mask, direction and element type, named MASK.fwd.bf16: ctest runs each alone by CK_RUN_CASE. */
+ * A case for each mask, direction and element type, named MASK.fwd.bf16: ctest runs each alone by CK_RUN_CASE.
+ * FLYMASK_TEST_DIM in the environment is a head dimension to take instead of the case's own. */
 #include "library/scene_call.h"
 #include "cuda_call.h"
 #include "cuda_kernel.h"
@@ -37,7 +38,8 @@ START_TEST(a_mask_on_the_device_is_attention_over_what_it_shows) {
   int index = _i / VARIANTS, type = _i % TYPES;
   bool backward = _i / TYPES % DIRECTIONS;
   const library_mask *entry = library_mask_at(index);
-  const int *dim = dims[(index + type) % DIMS];
+  const char *given = getenv("FLYMASK_TEST_DIM");
+  const int all = given ? atoi(given) : 0, same[2] = {all, all}, *dim = given ? same : dims[(index + type) % DIMS];
   fly_kernel *kernel = cuda_kernel(entry->name, NULL, types[type].type, dim[0], dim[1]);
   fly_cuda *cuda = cuda_kernel_packing() ? NULL : cuda_open();
   scene *s;

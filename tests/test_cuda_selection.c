@@ -222,7 +222,12 @@ START_TEST(misuse_is_refused) {
   d.stream = NULL, d.cuda = cuda;
   ck_assert_int_eq(fly_moba_select(mask, &d, &selection, &error), FLY_ERROR_ARGUMENT);
   ck_assert_msg(strstr(error.message, "q.data is not in device memory"), "%s", error.message);
-  d.q.shape[0] = d.k.shape[0] = INT64_MAX / 100, d.q.stride[0] = d.k.stride[0] = 0; /* more than counts hold */
+  fly_tensor k = d.k;
+  d.block = 1 << 20, d.k.shape[2] = ((int64_t)1 << 30) + 1, d.k.stride[2] = 0;
+  ck_assert_int_eq(fly_moba_select(mask, &d, &selection, &error), FLY_ERROR_UNSUPPORTED);
+  ck_assert_msg(strstr(error.message, "1073741825 keys: on a GPU positions go to 1073741824"), "%s", error.message);
+  d.block = 1, d.top = 31, d.k = k; /* tensors that can be, and more lists than can */
+  d.q.shape[0] = d.k.shape[0] = (int64_t)1 << 52, d.q.stride[0] = d.k.stride[0] = 0;
   ck_assert_int_eq(fly_moba_select(mask, &d, &selection, &error), FLY_ERROR_MEMORY);
   d.cuda = NULL;
   ck_assert_int_eq(fly_moba_select(mask, &d, &selection, &error), FLY_ERROR_MEMORY);

@@ -408,8 +408,11 @@ START_TEST(misuse_of_gates_and_calls_is_refused) {
   REFUSED("q.type is i8", (d.q.type = FLY_I8, GATE));
   REFUSED("k.shape[3] is 7", (d.k.shape[3] = 7, GATE));
   REFUSED("q has 2 heads, k 3", (d.k.shape[1] = 3, d.k.stride[1] = 0, GATE));
-  REFUSED("queries are tokens 1 .. 40, but there are 40 keys", (d.q_offset = 1, GATE));
-  REFUSED("queries are tokens -1", (d.q_offset = -1, GATE));
+  REFUSED("q has 40 tokens from q_offset 1 on: they must be among the 40 keys", (d.q_offset = 1, GATE));
+  REFUSED("from q_offset -1 on", (d.q_offset = -1, GATE));
+  REFUSED("from q_offset 9223372036854775807 on", (d.q_offset = INT64_MAX, GATE));
+  REFUSED("from q_offset -9223372036854775808 on", (d.q_offset = INT64_MIN, GATE));
+  REFUSED("must be among the 39 keys", (d.k.shape[2] = 39, GATE));
   REFUSED("FLY_INIT(fly_moba_desc)", (d.size = 5, GATE));
   REFUSED("q.shape[2] is 39, the selection's 40", (a.q.shape[2] = 39, FORWARD));
   REFUSED("v.shape[2] is 39", (a.v.shape[2] = 39, FORWARD));

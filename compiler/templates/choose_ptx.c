@@ -36,7 +36,8 @@ INL void score_blocks(choice_t c, struct row q, const GLOBAL float *means, i32 e
   ROLLED for (i32 j = lane_index(); j < earlier; j += 32) {
     const GLOBAL float *mean = means + (i64)j * c->dim;
     float sum = 0;
-    _Pragma("clang loop unroll_count(4)") for (i32 n = 0; n < c->dim; n++) sum = multiply_plus(load(q, n), mean[n], sum);
+    _Pragma("clang loop unroll_count(4)") for (i32 n = 0; n < c->dim; n++) sum =
+        multiply_plus(load(q, n), mean[n], sum);
     scores[j] = sum > -infinity() ? sum : -infinity();
   }
 }
@@ -57,12 +58,13 @@ INL struct candidate next_of(const GLOBAL float *scores, i32 earlier, struct can
 
 INL void choose_row(choice_t c, i64 at, GLOBAL float *scores) {
   const i64 plane = at / c->rows, row = at % c->rows;
-  const i32 b = (i32)(plane / c->heads), h = (i32)(plane % c->heads), own = (i32)((row + c->q_offset) / c->block);
+  const i32 b = (i32)(plane / c->heads), h = (i32)(plane % c->heads);
+  const i32 own = (i32)((row + c->q_offset) / c->block);
   const i64 kv_plane = (i64)b * (c->heads / c->group) + h / c->group;
   GLOBAL i32 *list = (GLOBAL i32 *)c->lists + at * c->top;
   struct candidate last = {infinity(), -1};
-  score_blocks(c, row_of(&c->q, c->type, b, h, row), (const GLOBAL float *)c->means + kv_plane * c->blocks * c->dim, own,
-               scores);
+  const GLOBAL float *means = (const GLOBAL float *)c->means + kv_plane * c->blocks * c->dim;
+  score_blocks(c, row_of(&c->q, c->type, b, h, row), means, own, scores);
   if (lane_index() == 0) list[0] = own;
   ROLLED for (i32 i = 1; i < c->top; i++) {
     if (i <= own) last = next_of(scores, own, last);

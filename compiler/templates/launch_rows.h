@@ -1,7 +1,7 @@
 /* launch_rows.h: what the host shares with the kernels that no mask is joined with (merge_ptx.c, gate_ptx.c,
- * project_ptx.c, choose_ptx.c): they are compiled to PTX when the library is built, and take types and dimensions as arguments. Plain
- * C, no library. Each kernel has one struct as its argument, by value, and FLYI_ROWS_THREADS threads a block; merging
- * and gates work row by row, a warp a row. */
+ * project_ptx.c, choose_ptx.c): they are compiled to PTX when the library is built, and take types and dimensions as
+ * arguments. Plain C, no library. Each kernel has one struct as its argument, by value, and FLYI_ROWS_THREADS threads a
+ * block; merging and gates work row by row, a warp a row. */
 #ifndef FLYMASK_LAUNCH_ROWS_H
 #define FLYMASK_LAUNCH_ROWS_H
 
@@ -43,7 +43,7 @@ typedef struct flyi_cuda_gated {
   flyi_cuda_gate parts[FLYI_GATE_PARTS];
 } flyi_cuda_gated;
 
-/* ---- projected gates: products of matrices ------------------------------------------------------------------------ */
+/* ---- projected gates: products of matrices ----------------------------------------------------------------------- */
 
 /* A block has TILE x TILE elements of a product, STEP of the depth at a time. */
 enum { FLYI_PRODUCT_TILE = 64, FLYI_PRODUCT_STEP = 16, FLYI_PRODUCT_PITCH = FLYI_PRODUCT_TILE + 4,
@@ -86,9 +86,10 @@ typedef struct flyi_cuda_slices {
   int32_t weight_type, bias_type, slices, rows, width, channels;
 } flyi_cuda_slices;
 
-/* ---- MoBA's choice ------------------------------------------------------------------------------------------------ */
+/* ---- MoBA's choice ----------------------------------------------------------------------------------------------- */
 
-/* fly_block_means (kv_planes * blocks warps), then fly_choose_blocks (`warps` of them, a multiple of FLYI_ROWS_WARPS). */
+/* fly_block_means (kv_planes * blocks warps), then fly_choose_blocks (`warps` of them, a multiple of
+ * FLYI_ROWS_WARPS). */
 typedef struct flyi_cuda_choice {
   flyi_cuda_tensor q, k;
   uint64_t means;    /* f32 [kv_planes][blocks][dim] */

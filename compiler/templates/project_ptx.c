@@ -33,7 +33,7 @@ INL void copy_factor(const flyi_cuda_matrix *m, u32 to, i32 first, i32 rows, i32
   UNROLL for (i32 e = 0; e < EACH; e++) {
     const i32 i = thread + e * FLYI_ROWS_THREADS;
     const i32 r = m->rows_first ? i % TILE : i / STEP, c = m->rows_first ? i / TILE : i % STEP;
-    x[e] = first + r < rows && k + c < end ? element(m, first + r, k + c) : 0;
+    x[e] = r < rows - first && c < end - k ? element(m, first + r, k + c) : 0;
   }
   UNROLL for (i32 e = 0; e < EACH; e++) {
     const i32 i = thread + e * FLYI_ROWS_THREADS;
@@ -62,7 +62,7 @@ INL void multiply(float sums[4][8], u32 a, u32 b) {
 KERNEL fly_gate_product(const flyi_cuda_products call) {
   products_t p = &call;
   const u32 block = block_index(), a = shared_base(), b = a + STEP * ROW_BYTES;
-  const u32 across = (u32)(p->columns + TILE - 1) / TILE, down = (u32)(p->rows + TILE - 1) / TILE;
+  const u32 across = ((u32)p->columns + TILE - 1) / TILE, down = ((u32)p->rows + TILE - 1) / TILE;
   const i32 column = (i32)(block % across) * TILE, row = (i32)(block / across % down) * TILE;
   const i32 slice = (i32)(block / across / down), tx = thread_index() & 7, ty = thread_index() >> 3;
   float sums[4][8];

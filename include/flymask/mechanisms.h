@@ -178,8 +178,8 @@ FLY_API fly_status fly_selection_create(fly_mask *mask, const fly_selection_desc
                                         fly_error *error);
 
 /* MoBA (arXiv 2502.13189): each query sees its own block, causally, and the top - 1 earlier whole blocks whose mean key
- * has the largest product with it, in f32 on q and k as they are; of equal ones the earlier block, and NaN is the
- * least. A query that has fewer earlier blocks sees them all. No gradient flows through the choice. */
+ * has the largest product with it, in f32 on q and k as they are; of equal ones the earlier block. A NaN
+ * counts as -infinity. A query that has fewer earlier blocks sees them all. No gradient flows through the choice. */
 typedef struct fly_moba_desc {
   size_t size;
   int block, top;            /* block size B and k, the own block included */

@@ -43,6 +43,7 @@ static void set_up(void) {
     sim.fail_with = *end == ':' ? atoi(end + 1) : CUDA_ERROR_UNKNOWN;
   }
   if (ptxas && *ptxas && strcmp(ptxas, "0") != 0) sim.ptxas = !strcmp(ptxas, "1") ? "ptxas" : ptxas;
+  c->no_pools = env_number("SIMCUDA_POOLS", 1) == 0;
   sim.devices = env_number("SIMCUDA_DEVICES", 1) != 0;
   sim.ready = true;
 }
@@ -165,6 +166,7 @@ static bool attribute_of(int attribute, int *v) {
       {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, c->arch / 10},
       {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, c->arch % 10},
       {CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, small ? 16 : 32},
+      {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, !c->no_pools},
   };
   *v = 0; /* what this device does not have */
   for (size_t k = 0; k < sizeof table / sizeof table[0]; k++)

@@ -25,8 +25,10 @@ API CUresult cuMemFree_v2(CUdeviceptr pointer) {
             : bad(CUDA_ERROR_INVALID_VALUE, "free of 0x%llx, which is no allocation", (unsigned long long)pointer));
 }
 API CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream handle) {
+  simcuda_config config;
   (void)handle;
-  return cuMemAlloc_v2(pointer, bytes);
+  simcuda_get_config(&config);
+  return config.no_pools ? CUDA_ERROR_NOT_SUPPORTED : cuMemAlloc_v2(pointer, bytes);
 }
 API CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream handle) {
   ENTER(NEED_CONTEXT);

@@ -3,7 +3,8 @@
  *
  * The environment sets the same: SIMCUDA_ARCH (80), SIMCUDA_SMS, SIMCUDA_SHARED (bytes a block), SIMCUDA_MEMORY
  * (bytes), SIMCUDA_COPIES (late, eager or random:SEED), SIMCUDA_STREAMS (eager or late), SIMCUDA_THREADS,
- * SIMCUDA_PTXAS (1 or a path), SIMCUDA_FAIL (n:error), SIMCUDA_DEVICES (0: no device). */
+ * SIMCUDA_PTXAS (1 or a path), SIMCUDA_FAIL (n:error), SIMCUDA_DEVICES (0: no device), SIMCUDA_POOLS (0: no memory
+ * pools). */
 #ifndef SIMCUDA_H
 #define SIMCUDA_H
 
@@ -24,6 +25,7 @@ typedef struct simcuda_config {
   int late_streams;      /* operations in streams other than the default run when something waits for them */
   int no_races;          /* leave out the race check: faster */
   uint64_t instructions; /* warp instructions a block may take before it counts as hung */
+  int no_pools;          /* the device has no memory pools: nothing is allocated in the order of a stream */
 } simcuda_config;
 
 void simcuda_get_config(simcuda_config *config);

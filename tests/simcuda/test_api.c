@@ -339,6 +339,22 @@ static CUresult whole_use(void) {
   return r ? r : clean;
 }
 
+START_TEST(a_device_without_memory_pools_allocates_in_no_stream) {
+  simcuda_config config;
+  CUdeviceptr p;
+  int pools;
+  simcuda_get_config(&config);
+  for (int there = 0; there < 2; there++) {
+    config.no_pools = !there;
+    simcuda_set_config(&config);
+    ck_cu(cuDeviceGetAttribute(&pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0));
+    ck_assert_int_eq(pools, there);
+    ck_assert_int_eq(cuMemAllocAsync(&p, 16, NULL), there ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED);
+  }
+  gpu_free(p);
+}
+END_TEST
+
 START_TEST(each_call_can_be_made_to_fail_and_leaks_are_counted) {
   simcuda_counts before, after;
   simcuda_fail_call(0, 0);
@@ -399,6 +415,7 @@ static Suite *suite(void) {
   tcase_add_test(c, stale_handles_and_wrong_pointers_are_errors);
   tcase_add_test(c, contexts_are_kept_apart);
   tcase_add_test(c, memory_runs_out_where_the_device_ends);
+  tcase_add_test(c, a_device_without_memory_pools_allocates_in_no_stream);
   tcase_add_test(c, each_call_can_be_made_to_fail_and_leaks_are_counted);
   tcase_add_test(c, threads_may_call_at_once);
   suite_add_tcase(s, c);

@@ -1,6 +1,8 @@
 /* cuda_kernel.c: kernels of the CUDA suites. Compiled with FLYMASK_NO_COMPILER it loads images alone. */
 #include "cuda_kernel.h"
 
+#include <unistd.h>
+
 static void path_of(char *path, size_t size, const cuda_kernel_spec *s) {
   snprintf(path, size, "%s/%s%s%s.%s.%d.%d.image", getenv("FLYMASK_GPU_IMAGES"), s->name, s->score ? "+" : "",
            s->score ? s->score : "", fly_type_name(s->type), s->dim, s->value_dim);
@@ -36,15 +38,19 @@ fly_kernel *cuda_kernel_of(const cuda_kernel_spec *spec) {
 
 bool cuda_kernel_packing(void) { return getenv("FLYMASK_GPU_IMAGES") != NULL; }
 
+/* Cases that are packed side by side may need the same image: it appears under its name when it is whole. */
 static void write_image(const fly_kernel *kernel, const char *path) {
   const void *bytes;
   size_t size;
+  char temporary[544];
   fly_error error;
   ck_fly_ok(fly_kernel_image(kernel, &bytes, &size, &error), error);
-  FILE *file = fopen(path, "wb");
+  snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid());
+  FILE *file = fopen(temporary, "wb");
   ck_assert_ptr_nonnull(file);
   ck_assert_uint_eq(fwrite(bytes, 1, size, file), size);
   ck_assert_int_eq(fclose(file), 0);
+  ck_assert_int_eq(rename(temporary, path), 0);
 }
 
 static fly_mask *compile_mask(const cuda_kernel_spec *s) {
@@ -89,11 +95,7 @@ fly_kernel *cuda_kernel_of(const cuda_kernel_spec *spec) {
   fly_score_release(&score);
   if (cuda_kernel_packing()) {
     path_of(path, sizeof path, spec);
-    FILE *there = fopen(path, "rb");
-    if (there)
-      fclose(there);
-    else
-      write_image(kernel, path);
+    if (access(path, F_OK) != 0) write_image(kernel, path);
   }
   return kernel;
 }

@@ -1,5 +1,5 @@
-/* cuda_setup.h: one call on the host and on the simulated driver, with all that can be copied to a device: the suites of
- * what goes wrong and of what is left behind share it. */
+/* cuda_setup.h: one call on the host and on the simulated driver, with all that can be copied to a device: the suites
+ * of what goes wrong and of what is left behind share it. */
 #ifndef TEST_CUDA_SETUP_H
 #define TEST_CUDA_SETUP_H
 
