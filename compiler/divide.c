@@ -127,6 +127,10 @@ static unsigned slot_bytes(LLVMTypeRef type) {
   }
 }
 
+static bool is_bool(LLVMTypeRef type) {
+  return LLVMGetTypeKind(type) == LLVMIntegerTypeKind && LLVMGetIntTypeWidth(type) == 1;
+}
+
 static void want_operands(division *d, LLVMValueRef instruction) {
   for (int i = 0, n = LLVMGetNumOperands(instruction); i < n; i++) {
     LLVMValueRef operand = LLVMGetOperand(instruction, (unsigned)i);
@@ -138,8 +142,14 @@ static void want_operands(division *d, LLVMValueRef instruction) {
   }
 }
 
+/* A widened truth value of a row: its slot is for the truth value, as which ranges.c knows it. */
+static bool widens_truth(LLVMValueRef instruction) {
+  return LLVMGetInstructionOpcode(instruction) == LLVMZExt && is_bool(LLVMTypeOf(LLVMGetOperand(instruction, 0)));
+}
+
 static bool give_slot(division *d, value *v) {
   bool row = !(v->depends & BY_KEY);
+  if (row && widens_truth(v->instruction)) return false;
   if (slot_bytes(LLVMTypeOf(v->instruction)) == 0) return false;
   if (row && d->rows < FLYI_ROW_SLOTS)
     v->slot = d->rows++;
@@ -167,10 +177,6 @@ static LLVMValueRef slot_address(division *d, const value *v, LLVMTypeRef type, 
   LLVMValueRef number = LLVMConstInt(i64, (uint64_t)v->slot * (j ? FLYI_BLOCK : 1), false);
   LLVMValueRef base = LLVMBuildInBoundsGEP2(d->builder, i64, table, &number, 1, "");
   return j ? LLVMBuildInBoundsGEP2(d->builder, type, base, &j, 1, "") : base;
-}
-
-static bool is_bool(LLVMTypeRef type) {
-  return LLVMGetTypeKind(type) == LLVMIntegerTypeKind && LLVMGetIntTypeWidth(type) == 1;
 }
 
 static LLVMValueRef load_slot(division *d, const value *v, LLVMValueRef table, LLVMValueRef j) {

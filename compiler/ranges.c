@@ -7,14 +7,16 @@
  * moves to fly_range if it is made, by and, or, xor and select, of
  *
  *     values that all keys of a row share: 64 equal bits,
- *     kv <= y, kv - q <= y, q - kv <= y, or with <, >=, >, and y as above: the bits up to a key, or the others.
+ *     kv <= y, kv - q <= y, q - kv <= y, or with <, >=, >, and y as above: the bits up to a key, or the others,
  *
- * Keys are at 0 to 2^31 - 1; queries may be at any 32-bit position, so that the differences may wrap, as all of a mask's
- * arithmetic does. */
+ * in one expression or by way of variables, which hold truth values as 0 or 1 of a wider type.
+ *
+ * Keys are at 0 to 2^31 - 1; queries may be at any 32-bit position, so that the differences may wrap, as all of a
+ * mask's arithmetic does. */
 #include "compiler.h"
 
 enum { ARGS, B, H, Q, KV, ROW, COLUMNS, J }; /* arguments of fly_pair; of fly_range up to ROW, KV: the block's first */
-enum { MOST_STEPS = 1000, MOST_COPIES = 128 };
+enum { MOST_STEPS = 4000, MOST_COPIES = 128, MOST_TERMS = 200 };
 
 typedef struct copied {
   LLVMValueRef from, to;
@@ -26,14 +28,16 @@ typedef struct ranges {
   LLVMValueRef pair, range;
   copied copies[MOST_COPIES];
   int count;
-  int steps; /* taken: a mask may share its values more often than is worth looking at */
+  LLVMValueRef terms[MOST_TERMS]; /* that have been moved, or not */
+  int term_count;
+  int steps; /* taken for the mask, which may share its values more often than is worth looking at */
 } ranges;
 
 /* ---- values that all keys share ---------------------------------------------------------------------------------- */
 
 static bool copies_well(LLVMValueRef instruction) {
   switch (LLVMGetInstructionOpcode(instruction)) {
-  case LLVMLoad: /* of the row's table or a parameter: nothing writes there meanwhile */
+  case LLVMLoad: /* of the row's table, a parameter, an element of a buffer: nothing writes there meanwhile */
   case LLVMGetElementPtr:
   case LLVMICmp:
   case LLVMFCmp:
@@ -78,6 +82,45 @@ static LLVMValueRef copy_of(ranges *r, LLVMValueRef value) {
   LLVMInsertIntoBuilder(r->builder, copy);
   if (r->count < MOST_COPIES) r->copies[r->count++] = (copied){value, copy};
   return copy;
+}
+
+/* ---- truth values of any width -------------------------------------------------------------------------------- */
+
+static bool is_logic(LLVMValueRef value) {
+  if (!LLVMIsAInstruction(value)) return false;
+  LLVMOpcode opcode = LLVMGetInstructionOpcode(value);
+  return opcode == LLVMAnd || opcode == LLVMOr || opcode == LLVMXor || opcode == LLVMSelect;
+}
+
+/* Whether the value is 0 or 1, made of single bits. */
+static bool is_truth(ranges *r, LLVMValueRef value) {
+  LLVMTypeRef type = LLVMTypeOf(value);
+  if (++r->steps > MOST_STEPS || LLVMGetTypeKind(type) != LLVMIntegerTypeKind) return false;
+  if (LLVMGetIntTypeWidth(type) == 1) return true;
+  if (LLVMIsAConstantInt(value)) return value == LLVMConstInt(type, 0, false) || value == LLVMConstInt(type, 1, false);
+  if (!LLVMIsAInstruction(value)) return false;
+  LLVMOpcode opcode = LLVMGetInstructionOpcode(value);
+  if (opcode == LLVMZExt || opcode == LLVMTrunc) return is_truth(r, LLVMGetOperand(value, 0));
+  if (!is_logic(value)) return false;
+  unsigned first = opcode == LLVMSelect;
+  return is_truth(r, LLVMGetOperand(value, first)) && is_truth(r, LLVMGetOperand(value, first + 1));
+}
+
+/* The truth value behind changes of its type. */
+static LLVMValueRef bare(ranges *r, LLVMValueRef value) {
+  while (LLVMIsAInstruction(value)) {
+    LLVMOpcode opcode = LLVMGetInstructionOpcode(value);
+    bool changes = opcode == LLVMZExt || opcode == LLVMTrunc ||
+                   (opcode == LLVMICmp && LLVMGetICmpPredicate(value) == LLVMIntNE &&
+                    LLVMIsNull(LLVMGetOperand(value, 1)));
+    if (!changes || !is_truth(r, LLVMGetOperand(value, 0))) break;
+    value = LLVMGetOperand(value, 0);
+  }
+  return value;
+}
+
+static LLVMValueRef as_bit(LLVMBuilderRef builder, LLVMValueRef truth) {
+  return LLVMBuildTrunc(builder, truth, LLVMInt1TypeInContext(LLVMGetTypeContext(LLVMTypeOf(truth))), "");
 }
 
 /* ---- comparisons that order keys --------------------------------------------------------------------------------- */
@@ -147,7 +190,7 @@ static LLVMValueRef bits_up_to(ranges *r, LLVMValueRef last) {
   return LLVMBuildSelect(b, some, LLVMBuildLShr(b, constant(r, -1), shift, ""), constant(r, 0), "");
 }
 
-/* kv - q wraps from 2^31 on, q - kv behind that: such keys, from `wraps` on, are compared with a bound 2^32 higher. */
+/* kv - q wraps from 2^31 on, q - kv one key later: keys from `wraps` on are compared with a bound 2^32 higher. */
 static LLVMValueRef bits_of_order(ranges *r, const order *o) {
   LLVMBuilderRef b = r->builder;
   LLVMValueRef last = widened(r, o->bound), bits;
@@ -170,28 +213,25 @@ static LLVMValueRef bits_of_order(ranges *r, const order *o) {
   return o->predicate == LLVMIntSLT || o->predicate == LLVMIntSLE ? bits : LLVMBuildNot(b, bits, "");
 }
 
-static bool is_logic(LLVMValueRef value) {
-  if (!LLVMIsAInstruction(value)) return false;
-  LLVMOpcode opcode = LLVMGetInstructionOpcode(value);
-  return opcode == LLVMAnd || opcode == LLVMOr || opcode == LLVMXor || opcode == LLVMSelect;
-}
-
 /* Whether bits_of can make it. */
 static bool is_range(ranges *r, LLVMValueRef value) {
   order o;
   if (++r->steps > MOST_STEPS) return false;
-  if (is_shared(r, value) || find_order(r, value, &o)) return true;
+  value = bare(r, value);
+  if (is_shared(r, value)) return is_truth(r, value);
+  if (find_order(r, value, &o)) return true;
   if (!is_logic(value)) return false;
   for (int i = 0, n = LLVMGetNumOperands(value); i < n; i++)
     if (!is_range(r, LLVMGetOperand(value, (unsigned)i))) return false;
   return true;
 }
 
-/* The 64 bits of a truth value for which is_range holds. */
+/* The 64 bits of a truth value for which is_range holds, in no more steps. */
 static LLVMValueRef bits_of(ranges *r, LLVMValueRef value) {
   LLVMBuilderRef b = r->builder;
   order o;
-  if (is_shared(r, value)) return widened(r, value);
+  value = bare(r, value);
+  if (is_shared(r, value)) return LLVMBuildSExt(b, as_bit(b, copy_of(r, value)), r->word, "");
   if (find_order(r, value, &o)) return bits_of_order(r, &o);
   LLVMValueRef x = bits_of(r, LLVMGetOperand(value, 0)), y = bits_of(r, LLVMGetOperand(value, 1));
   switch (LLVMGetInstructionOpcode(value)) {
@@ -219,19 +259,34 @@ static bool is_conjunction(LLVMValueRef value, LLVMValueRef *x, LLVMValueRef *y)
   return opcode == LLVMSelect && LLVMIsNull(LLVMGetOperand(value, 2));
 }
 
+/* Whether a term is in the conjunction already. */
+static bool came_before(ranges *r, LLVMValueRef term) {
+  for (int i = 0; i < r->term_count; i++)
+    if (r->terms[i] == term) return true;
+  if (r->term_count < MOST_TERMS) r->terms[r->term_count++] = term;
+  return false;
+}
+
 /* Moves what it can of a term: *range and it are a conjunction, as are *pair and what it cannot move; NULL: true. */
 static void move_term(ranges *r, LLVMValueRef term, LLVMValueRef *range, LLVMValueRef *pair, LLVMBuilderRef in_pair) {
   LLVMValueRef x, y;
-  r->steps = 0;
-  if (is_range(r, term)) {
-    r->steps = 0;
-    LLVMValueRef bits = bits_of(r, term);
-    *range = *range ? LLVMBuildAnd(r->builder, *range, bits, "") : bits;
-  } else if (is_conjunction(term, &x, &y)) {
+  term = bare(r, term);
+  if (came_before(r, term)) return;
+  if (++r->steps <= MOST_STEPS && is_conjunction(term, &x, &y)) {
     move_term(r, x, range, pair, in_pair);
     move_term(r, y, range, pair, in_pair);
+    return;
+  }
+  int before = r->steps;
+  if (is_range(r, term)) {
+    int after = r->steps;
+    r->steps = before;
+    LLVMValueRef bits = bits_of(r, term);
+    r->steps = after;
+    *range = *range ? LLVMBuildAnd(r->builder, *range, bits, "") : bits;
   } else {
-    *pair = *pair ? LLVMBuildAnd(in_pair, *pair, term, "") : term;
+    LLVMValueRef bit = as_bit(in_pair, term);
+    *pair = *pair ? LLVMBuildAnd(in_pair, *pair, bit, "") : bit;
   }
 }
 

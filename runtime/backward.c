@@ -9,13 +9,14 @@
  *     groups of a phase * heads of a group * m * (4 (D + DV + D) + 8 + 13 / 64)    Q and dO as f32, dQ; LSE, delta
  *     + workers * 2 * (256 * (2 D + DV + D + DV) + 34 KiB)                         tiles of two blocks of 64 keys
  *
- * bytes, about, of which a window uses the same ones again and again; 72 KiB for bf16 that stays bf16, and tiles of
- * four blocks where these take no more than TILE_BYTES. Dense f32 tensors without row maps are used where they are, and
- * the terms 4 D, 4 DV, 4 D then vanish but for one block a head. Where rows repeat, their side keeps all of the call's
- * rows: batch * heads * m * (4 D + 8) for queries, groups * n * (4 (D + DV) + 8) for keys, and both add 8 bytes for
- * each row of their tensors; so does a tensor with rows that the call does not read. A phase has as many groups as fit
- * in 16 MiB a worker, and at least one for each worker. */
+ * bytes, about, of which a window uses the same ones again and again where dQ is wanted; 72 KiB for bf16 that stays
+ * bf16, and tiles of four blocks where these take no more than TILE_BYTES. Dense f32 tensors without row maps are used
+ * where they are, and the terms 4 D, 4 DV, 4 D then vanish but for one block a head. Where rows repeat, their side
+ * keeps all of the call's rows: batch * heads * m * (4 D + 8) for queries, groups * n * (4 (D + DV) + 8) for keys, and
+ * both add 8 bytes for each row of their tensors; so does a tensor with rows that the call does not read. A phase has
+ * as many groups as fit in 16 MiB a worker, and at least one for each worker, but fewer than 2^31 blocks of queries. */
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "backward.h"
@@ -72,6 +73,7 @@ static void plan_phases(flyi_backward *b) {
   b->phase_groups = 2, place(b, NULL), one = b->bytes - all;
   int64_t groups = (int64_t)b->workers * WORKER_BYTES / (one > 0 ? one : 1);
   if (groups < b->workers) groups = b->workers;
+  groups = flyi_min64(groups, flyi_max64(INT32_MAX / flyi_max64(b->group_heads * b->query_blocks, 1), 1));
   b->phase_groups = flyi_min64(groups, b->groups);
   place(b, NULL);
 }
@@ -108,6 +110,11 @@ static fly_status plan(flyi_backward *b, const flyi_call *call, fly_error *error
   b->group_heads = flyi_group_heads(call);
   b->groups = c->geometry.batch * (c->geometry.heads / b->group_heads);
   b->query_blocks = flyi_blocks(call->domain.max_q);
+  if (b->group_heads * b->query_blocks > INT32_MAX) /* places are 32-bit numbers */
+    return flyi_fail(error, FLY_ERROR_UNSUPPORTED,
+                     "%" PRId64 " heads with the same keys, of %" PRId64 " queries: the backward pass takes fewer than "
+                     "2^31 blocks of 64",
+                     b->group_heads, call->domain.max_q);
   set_tiles(b, FEW_BLOCKS);
   b->threads = (flyi_threads){c->threads, c->parallel_for, c->parallel_user};
   int products = 3 * d->head_dim + 2 * d->value_dim;

@@ -74,7 +74,7 @@ typedef struct flyi_backward {
    * one for each head, for the rest of its rows that is no whole block. */
   float *q, *d_out, *d_q;
   flyi_places *places;
-  atomic_uint *after;         /* [places]: the next one of those that are free */
+  atomic_uint *after;         /* [places]: 1 + the next one of those that are free; 0: none */
   int32_t *place;             /* [phase_groups, group_heads, query_blocks]: where a block's rows are */
   float *neg_lse, *neg_delta; /* [phase_groups, group_heads, query_blocks, 64] */
   uint8_t *special;           /* [phase_groups, group_heads, query_blocks] */

@@ -5,7 +5,7 @@
  * first tile of the row makes the queries ready (packing, LSE, delta); every tile adds to dQ when `turn` names it, and
  * passes the turn on to the next one. So every sum is the same for any number of threads, without atomic additions and
  * without a dQ for each thread. What is not in place in the caller's tensors has a place from the first tile to the
- * last. */
+ * last; where dQ is not wanted there are no turns, and it keeps its place to the end of the phase. */
 #include <sched.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@
 
 enum {
   BEGIN_BLOCKS = 64, /* of 64 queries, at a time */
-  SPINS = 256,       /* before the processor is offered to others */
+  SPINS = 256,       /* before the processor is offered to others: fewer than in pack.h, as a turn may be tiles away */
   DONE = -1,
   NOT_READY = -2 /* turns */
 };
@@ -142,7 +142,7 @@ static void pack(const flyi_backward *b, const flyi_queries *x) {
   b->special[x->slot] = b->code->pack_queries(&p) != 0;
 }
 
-/* The rows of a block behind, which this worker may have to make ready soon. */
+/* The rows of the block that far ahead, which this worker may have to make ready soon. */
 static void fetch_next(const flyi_backward *b, const flyi_queries *x, flyi_fetch_cpu *fetch) {
   const fly_attention *c = &b->call->c;
   int64_t ahead = b->tile_blocks * FLYI_BLOCK, row = x->row + ahead, first_row = x->first_row + ahead;

@@ -38,6 +38,7 @@ bool flyi_tensors_overlap(const fly_tensor *a, const fly_tensor *b);
 /* ---- what both directions use (call.c) --------------------------------------------------------------------------- */
 
 static inline int64_t flyi_min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t flyi_max64(int64_t a, int64_t b) { return a > b ? a : b; }
 /* Blocks of 64 rows. */
 static inline int64_t flyi_blocks(int64_t rows) { return (rows + FLYI_BLOCK - 1) / FLYI_BLOCK; }
 /* The first row of batch entry b. */

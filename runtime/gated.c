@@ -118,9 +118,13 @@ static fly_status attention_bytes(const flyi_gated *g, bool backward, size_t *mo
 /* r->attention is set. The tensors without data get their place, and so does the projection, which is made. */
 static fly_status open_room(const flyi_gated *g, bool backward, fly_tensor *tensors, int count, room *r,
                             flyi_projection *projection, fly_error *error) {
-  size_t projected = round_up(flyi_projection_plan(projection, g, backward)), all = r->attention + projected;
-  for (int i = 0; i < count; i++) all += tensors[i].data ? 0 : bytes_of(&tensors[i]);
-  if (!(r->memory = flyi_workspace_take(all))) return flyi_no_memory(error);
+  size_t projected, all;
+  if (!flyi_projection_plan(projection, g, backward, &projected)) return flyi_no_memory(error);
+  projected = round_up(projected);
+  bool fits = !__builtin_add_overflow(r->attention, projected, &all);
+  for (int i = 0; i < count && fits; i++)
+    fits = tensors[i].data || !__builtin_add_overflow(all, bytes_of(&tensors[i]), &all);
+  if (!fits || !(r->memory = flyi_workspace_take(all))) return flyi_no_memory(error);
   char *at = r->memory + r->attention + projected;
   for (int i = 0; i < count; i++)
     if (!tensors[i].data) tensors[i].data = at, at += bytes_of(&tensors[i]);

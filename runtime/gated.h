@@ -49,8 +49,8 @@ typedef struct flyi_projection {
   int64_t scratch_floats;
 } flyi_projection;
 
-/* The sizes, and the bytes of memory that it works in, 0 if all gates are given. */
-size_t flyi_projection_plan(flyi_projection *out, const flyi_gated *g, bool backward);
+/* The sizes, and the bytes of memory that it works in, 0 if all gates are given. False: more than can be counted. */
+bool flyi_projection_plan(flyi_projection *out, const flyi_gated *g, bool backward, size_t *bytes);
 /* Packs the weights and makes the logits. */
 void flyi_projection_create(flyi_projection *p, bool backward, void *memory);
 /* Where rows from `row` on of a projected part have their logits, which their gradients may replace. Rows of several

@@ -8,7 +8,6 @@
  * Each sum runs in one order whatever the number of threads. Of few gates, a range of tiles is one item, which makes
  * d_x and its own sums over tokens while x is near; the ranges' sums are added in order. Of many, whose sums are large,
  * an item is a tile of d_x, or 16 gates and all tokens. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "gated.h"
@@ -26,36 +25,53 @@ static int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit 
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-static float *carve(float *memory, int64_t *used, int64_t floats) {
-  float *at = memory ? memory + *used : NULL;
-  *used += round_up(floats, LANES);
+/* What has been given of the memory, or would be. */
+typedef struct room {
+  float *memory; /* NULL: only the size is asked for */
+  int64_t used;  /* floats */
+  bool overflows;
+} room;
+
+/* count * size floats. */
+static float *carve(room *r, int64_t count, int64_t size) {
+  float *at = r->memory ? r->memory + r->used : NULL;
+  int64_t floats;
+  r->overflows |= __builtin_mul_overflow(count, size, &floats) || __builtin_add_overflow(floats, LANES - 1, &floats) ||
+                  __builtin_add_overflow(r->used, floats / LANES * LANES, &r->used);
   return at;
 }
 
-static int64_t place(flyi_projection *p, bool backward, float *memory) {
-  int64_t used = 0;
-  p->logits = carve(memory, &used, p->g->batch * p->tiles * TILE * p->row);
-  p->weight = carve(memory, &used, p->row * p->stride);
-  p->bias = carve(memory, &used, p->row);
-  if (backward) p->sums = carve(memory, &used, (p->ranges ? p->ranges : 1) * p->row * p->stride);
-  p->scratch = carve(memory, &used, flyi_worker_count(&p->g->threads, INT64_MAX) * p->scratch_floats);
-  return used;
+static room place(flyi_projection *p, bool backward, float *memory) {
+  room r = {.memory = memory};
+  p->logits = carve(&r, p->g->batch * p->tiles * TILE, p->row);
+  p->weight = carve(&r, p->row, p->stride);
+  p->bias = carve(&r, p->row, 1);
+  if (backward) p->sums = carve(&r, (p->ranges ? p->ranges : 1) * p->row, p->stride);
+  p->scratch = carve(&r, flyi_worker_count(&p->g->threads, INT64_MAX), p->scratch_floats);
+  return r;
 }
 
-size_t flyi_projection_plan(flyi_projection *p, const flyi_gated *g, bool backward) {
-  int64_t columns = 0, tiles = (g->rows + TILE - 1) / TILE;
+bool flyi_projection_plan(flyi_projection *p, const flyi_gated *g, bool backward, size_t *bytes) {
+  int64_t columns = 0, weights, tiles = (g->rows + TILE - 1) / TILE;
   *p = (flyi_projection){.g = g, .tiles = tiles, .width = g->c.x.shape[3]};
-  if (!g->projects) return 0;
+  *bytes = 0;
+  if (!g->projects) return true;
   for (int i = 0; i < g->c.count; i++) {
     p->first[i] = columns;
-    if (flyi_gate_projected(&g->parts[i].gate)) columns += g->heads * g->parts[i].gate.weight.shape[2];
+    if (flyi_gate_projected(&g->parts[i].gate) &&
+        __builtin_add_overflow(columns, g->heads * g->parts[i].gate.weight.shape[2], &columns))
+      return false;
   }
   p->first[g->c.count] = columns;
+  if (columns > INT64_MAX - SIDE) return false;
   p->row = round_up(columns, SIDE);
-  p->stride = round_up(p->width, LANES) + LANES;
-  p->scratch_floats = (TILE + SIDE) * p->stride;
-  if (backward && p->row * p->stride <= NEAR_FLOATS) p->ranges = flyi_min64(g->batch * tiles, RANGES);
-  return (size_t)place(p, backward, NULL) * sizeof(float);
+  p->stride = round_up(p->width, LANES) + LANES; /* of a tensor's width, which is far below 2^63 */
+  if (__builtin_mul_overflow(p->row, p->stride, &weights) ||
+      __builtin_mul_overflow(TILE + SIDE, p->stride, &p->scratch_floats))
+    return false;
+  if (backward && weights <= NEAR_FLOATS) p->ranges = flyi_min64(g->batch * tiles, RANGES);
+  room room = place(p, backward, NULL);
+  return !room.overflows && !__builtin_mul_overflow(room.used, sizeof(float), bytes);
 }
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */

@@ -87,6 +87,34 @@ START_TEST(misuse_is_refused_by_name) {
 }
 END_TEST
 
+/* 128 heads of 2^30 queries with the same keys are 2^31 blocks of 64, one less are not as many. */
+START_TEST(more_blocks_of_queries_than_can_be_numbered_are_refused) {
+  backward_case t;
+  backward_spec s = {
+      .call = {.dim = 16, .value_dim = 16, .batch = 1, .heads = 128, .kv_heads = 1, .len_q = 1, .len_kv = 1},
+      .no_d_q = true};
+  fly_error error;
+  size_t bytes;
+  backward_init(&t, &s, see_all, NULL);
+  fly_attention call = t.base.call;
+  fly_tensor *rows[] = {&call.q, &call.out, &call.d_out, &call.lse};
+  for (int64_t n = (INT64_C(1) << 30) - 64; n <= INT64_C(1) << 30; n += 64) {
+    for (uint64_t i = 0; i < 4; i++) /* nowhere: nothing reads them */
+      *rows[i] = fly_tensor_dense((void *)((i + 1) << 50), FLY_F32, 1, 128, n, rows[i]->shape[3]);
+    call.geometry.len_q = n, call.map = NULL;
+    fly_status status = fly_attention_backward_workspace(&call, &bytes, &error);
+    if (n < INT64_C(1) << 30) {
+      ck_fly_ok(status, error);
+      continue;
+    }
+    ck_assert_int_eq(status, FLY_ERROR_UNSUPPORTED);
+    ck_assert_msg(strstr(error.message, "128 heads with the same keys, of 1073741824 queries") != NULL, "%s",
+                  error.message);
+  }
+  backward_free(&t);
+}
+END_TEST
+
 START_TEST(the_good_call_is_accepted) {
   backward_test(&good, see_causal, NULL);
   fly_error error;
@@ -184,6 +212,7 @@ static Suite *suite(void) {
   Suite *suite = suite_create("backward_errors");
   TCase *tests = tcase_create("errors");
   tcase_add_loop_test(tests, misuse_is_refused_by_name, 0, MISUSES);
+  tcase_add_test(tests, more_blocks_of_queries_than_can_be_numbered_are_refused);
   tcase_add_test(tests, the_good_call_is_accepted);
   tcase_add_test(tests, empty_calls_give_zero_gradients);
   tcase_add_test(tests, a_workspace_of_the_size_asked_for_is_enough);

@@ -157,12 +157,57 @@ START_TEST(an_infinity_in_x_leaves_its_gradient_finite) {
 }
 END_TEST
 
+/* A tensor that is nowhere: nothing reads or writes it. */
+static fly_tensor nowhere(uint64_t address, int64_t heads, int64_t rows, int64_t dim) {
+  return fly_tensor_dense((void *)address, FLY_F32, 1, heads, rows, dim);
+}
+
+/* 2^30 gates of 2^30 - 1 weights in each of up to 16 parts: bytes that wrap around, once the backward pass has them
+ * twice, and floats that do. */
+START_TEST(weights_that_nothing_could_hold_are_refused) {
+  enum { HEADS = 1 << 27 };
+  gated_case t;
+  gated_spec s = {.batch = 1,
+                  .heads = 1,
+                  .kv_heads = 1,
+                  .n = 1,
+                  .width = 9,
+                  .dim = 8,
+                  .value_dim = 8,
+                  .kind = PROJECTED_WITHOUT_BIAS,
+                  .by_channel = true,
+                  .forget = true,
+                  .threads = 1};
+  fly_error error;
+  gated_case_init(&t, &s);
+  fly_gated_part parts[16];
+  fly_gated_call call = t.call;
+  call.parts = parts, call.count = _i;
+  call.q = nowhere(UINT64_C(1) << 50, HEADS, 1, 8), call.out = nowhere(UINT64_C(2) << 50, HEADS, 1, 8);
+  call.d_out = nowhere(UINT64_C(3) << 50, HEADS, 1, 8), call.x = nowhere(UINT64_C(4) << 50, 1, 1, INT32_MAX / 2);
+  call.d_q.data = call.d_x.data = NULL;
+  for (int i = 0; i < _i; i++) {
+    parts[i] = t.parts[1];
+    parts[i].gate.d_weight.data = NULL;
+    parts[i].gate.weight = nowhere(UINT64_C(1) << 62, HEADS, 8, INT32_MAX / 2);
+  }
+  ck_assert_msg(fly_gated_forward(&call, &error) == FLY_ERROR_MEMORY, "%s", error.message);
+  for (int i = 0; i < _i; i++) {
+    parts[i].attention.out = nowhere(UINT64_C(5) << 50, HEADS, 1, 8);
+    parts[i].attention.lse = nowhere(UINT64_C(6) << 50, HEADS, 1, 1);
+  }
+  ck_assert_msg(fly_gated_backward(&call, &error) == FLY_ERROR_MEMORY, "%s", error.message);
+  gated_case_free(&t);
+}
+END_TEST
+
 static Suite *suite(void) {
   Suite *suite = suite_create("gated_project");
   TCase *tests = tcase_create("gated_project");
   tcase_add_loop_test(tests, projections_pass_their_gradients_on, 0, 4);
   tcase_add_loop_test(tests, any_number_of_threads_gives_the_same_bits, 0, 2);
   tcase_add_loop_test(tests, gradients_of_narrow_projections_are_those_of_f32_rounded, 0, 4);
+  tcase_add_loop_test(tests, weights_that_nothing_could_hold_are_refused, 1, 17);
   tcase_add_test(tests, an_infinity_in_x_leaves_its_gradient_finite);
   suite_add_tcase(suite, tests);
   return suite;

@@ -448,8 +448,8 @@ INLINE void store_sums(int type, char *row, int n, int dim, vf x) {
 
 enum { STREAM_TYPE = W < 16 ? FLY_TYPE_NONE : PAIR == 2 ? FLY_BF16 : FLY_F32 };
 
-/* Whole lines of the cache, past it: they are not read from memory first, and nothing else has to leave. The thread's
- * next atomic operation, by which it takes its next item of work, orders these stores for other threads. */
+/* Whole lines of the cache, past it: they are not read from memory first, and nothing else has to leave. The fence is
+ * for whoever reads them in another thread: a release orders only the stores that go through the cache. */
 INLINE void stream_rows(const flyi_store_cpu *c, int type) {
   for (int i = 0; i < c->count; i++) {
     char *row = (char *)row_at(c->out, c->out_stride, c->rows, i, type);
@@ -461,6 +461,9 @@ INLINE void stream_rows(const flyi_store_cpu *c, int type) {
     for (int n = 0; n < c->dim; n += W) __builtin_nontemporal_store(load(in + n), (vf *)(row + 4 * n));
 #endif
   }
+#ifdef __x86_64__
+  _mm_sfence();
+#endif
 }
 
 INLINE void store_rows(const flyi_store_cpu *c, int type) {

@@ -2,14 +2,14 @@
  *
  * Input: Q, K, V of one (batch, head) in f32, f16 or bf16; a row of the block map; the compiled mask. Output: up to
  * 128 rows of out and log-sum-exp. Scores, probabilities and sums are f32. Two entries (flyi_forward_code): pack, and
- * forward, which takes blocks of BATCH queries x 64 keys through two products, ROWS queries at a time, each in a register
- * block of ROWS x COLS vectors:
+ * forward, which takes blocks of BATCH queries x 64 keys through two products, ROWS queries at a time, each in a
+ * register block of ROWS x COLS vectors:
  *
  *     scores: ROWS queries x 64 keys,     A = Q (broadcast), B = K packed [dim][key]; softmax leaves P[row][key] in L1
  *     values: ROWS queries x channels,    A = P (broadcast), B = V [key][channel];    added to O in L1
  *
- * The exponentials of ROWS queries run between the multiply-adds of the next ones' scores: alone they would wait for each
- * other. Keys and values are packed when they are first needed (pack.h), and used from the cache.
+ * The exponentials of ROWS queries run between the multiply-adds of the next ones' scores: alone they would wait for
+ * each other. Keys and values are packed when they are first needed (pack.h), and used from the cache.
  *
  * Full blocks run without any mask code. In a partial block, each ROWS queries compute only the vectors of keys that
  * one of them sees, and the second product's depth is cut to that range: a window's edge costs its pairs, not its
@@ -248,8 +248,8 @@ INLINE void fetch_rows(const flyi_pack_cpu *p, const rows_of_block *b, int from,
 }
 
 /* The next block most likely follows this one: each ROWS queries fetch their share of it, as rows where it is still to
- * be packed; and in the first block, the rows of out that they will write and those of Q that come next. streams: packed
- * blocks are worth it, which follow each other for long. */
+ * be packed; and in the first block, the rows of out that they will write and those of Q that come next. streams:
+ * packed blocks are worth it, which follow each other for long. */
 INLINE void fetch_next(const tile *t, const shape *s, int r0, bool streams) {
   int step = r0 / ROWS;
   if (t->raw) {
@@ -282,8 +282,7 @@ INLINE void score_keys(work *w, const shape *s, int r0, const word *k, source ho
   }
   for (int at = from, c; at < to; at += c, before = nobody) {
     int left = to - at, first = from * W, key = at * W;
-    c = left >= 2 * COLS ? COLS : left > COLS ? (left + 1) / 2 : left;
-    switch (c) {
+    switch (c = columns_of(left)) {
 #if COLS > 3
     case 4:
       score(w, s, r0, k, how, first, key, 4, bits, before);
@@ -450,8 +449,8 @@ INLINE void run_block(const flyi_forward_cpu *c, work *w, const shape *s, int64_
 static void pack(const flyi_pack_cpu *p, int64_t block) { packed_state(p, block); }
 
 /* Addresses of small pages take long to find, and requests that wait for them hold up what follows. The pages that the
- * next item most likely begins to use, its keys and values right behind those of this one, are asked for all at once, so
- * that they are found side by side. */
+ * next item most likely begins to use, its keys and values right behind those of this one, are asked for all at once,
+ * so that they are found side by side. */
 INLINE void fetch_next_pages(const flyi_forward_cpu *c, int64_t blocks) {
   const flyi_pack_cpu *p = c->keys;
   if (!c->next_q || !c->run_count) return;

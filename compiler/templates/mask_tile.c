@@ -31,7 +31,7 @@ bool fly_pair(const flyi_mask_args *args, int32_t b, int32_t h, int32_t q, int32
               const flyi_columns *columns, int32_t j);
 /* Whether two rows have the same bits, whatever the columns. */
 bool fly_row_repeats(const flyi_row *row, const flyi_row *before);
-/* Whether it is worth while to have loops of their own for positions that need not be kept within the lengths. */
+/* Whether the mask asks for tokens. */
 bool fly_reads_tokens(void);
 /* Defined by ranges.c: a row's bits as far as comparisons say that order keys. fly_pair has the others. */
 uint64_t fly_range(const flyi_mask_args *args, int32_t b, int32_t h, int32_t q, int32_t kv0, const flyi_row *row);
@@ -51,7 +51,7 @@ bool mask(int b, int h, int q, int kv);
 #endif
 
 /* What depends on keys alone. Where they are all there, no index needs to be kept within the length, and tokens are
- * read side by side. */
+ * read side by side: worth a loop of its own for a mask that asks for tokens, and for no other. */
 static inline void fill_columns(const flyi_mask_args *args, int32_t b, int32_t h, int32_t kv0, flyi_columns *columns) {
   int32_t length = (int32_t)args->len_kv;
   if (fly_reads_tokens() && !args->cu_kv && kv0 >= 0 && kv0 <= length - FLYI_BLOCK) {

@@ -10,7 +10,7 @@
 
 enum {
   DEPTH = 4,   /* dim is rounded up to this */
-  SPINS = 1000 /* some ten microseconds; packing a block takes a few */
+  SPINS = 1000 /* some ten microseconds: packing a block takes a few, so that it is worth staying */
 };
 
 /* A block on its way: where its rows begin. */

@@ -21,8 +21,12 @@ typedef struct fly_row_map {
 /* What a mask is evaluated over; shared by block maps and attention calls.
  *
  * The mask sees q = row + q_offset and kv = row, for rows in the call's order. q_offset = len_kv - len_q gives
- * flash-attention's bottom-right alignment. len_q and len_kv are the call's lengths and may differ from the tensors'
- * when there are row maps (a paged cache, a selection of rows).
+ * flash-attention's bottom-right alignment. It is -2^31 to 2^31 - 1 - the query rows (with cu_seqlens, of the longest
+ * entry): every q is an int. Where q is negative, q - kv and kv - q may not be, and wrap, as all of a mask's
+ * arithmetic does.
+ *
+ * len_q and len_kv are the call's lengths and may differ from the tensors' when there are row maps (a paged cache, a
+ * selection of rows).
  *
  * Ragged batches: cu_seqlens_q and cu_seqlens_kv (both or neither), int32 [batch + 1], ascending from 0: entry b has
  * the rows cu[b] .. cu[b + 1] - 1 of packed tensors whose own batch dimension is 1. len_q and

@@ -137,9 +137,17 @@ typedef struct fly_gated_call {
 } fly_gated_call;
 
 /* Gate tensors are f32, f16 or bf16, strides as everywhere. Rows that a part's row map does not name count as 0 in the
- * sum, and must be 0 in what the backward pass reads. Memory beyond the tensors: one output for each part but the last
- * whose own is not given, and logits of 4 bytes where they are projected; on a GPU also slices of the gradient of
- * weights, at most 8 MiB more than the largest one takes in f32. */
+ * sum, and must be 0 in what the backward pass reads.
+ *
+ * Memory beyond the tensors: the largest workspace of a part; one output for each part but the last whose own is not
+ * given, in the backward pass one output where gradients of q, k or v are wanted; and where gates are projected, logits
+ * of 4 bytes and
+ *
+ *     on a CPU, all weights and biases in f32, 68 rows of x in f32 for each thread, and in the backward pass the sums
+ *     that become the weights' gradients: once more the weights, or for few gates at most 8 MiB;
+ *     on a GPU, slices of the gradient of weights, at most 8 MiB more than the largest one takes in f32.
+ *
+ * On a CPU it is the block that the library keeps, up to 64 MiB, for the next call (fly_attention.workspace). */
 FLY_API fly_status fly_gated_forward(const fly_gated_call *call, fly_error *error);
 
 /* The gradients of out with respect to q, k, v, x and all gates, from d_out and each part's own out and lse. The result
