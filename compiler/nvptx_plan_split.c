@@ -55,9 +55,10 @@ static void plan_products(const fly_kernel_desc *desc, int argument_bytes, flyi_
 }
 
 void flyi_cuda_plan_split(const fly_kernel_desc *desc, int argument_bytes, flyi_cuda_plan *plan) {
+  int dim = larger(desc->head_dim, desc->value_dim);
   plan->set_tokens = true;
-  /* It spills some otherwise, for more blocks than shared memory lets in. */
-  plan->all_registers = desc->type == FLY_F32 && larger(desc->head_dim, desc->value_dim) > 128;
+  /* Some would spill otherwise, so that more blocks have registers than gain from it. */
+  plan->all_registers = desc->type == FLY_F32 ? dim > 128 : dim <= 64;
   if (desc->type == FLY_F32)
     plan_f32(desc, argument_bytes, plan);
   else
