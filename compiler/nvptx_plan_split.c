@@ -55,10 +55,8 @@ static void plan_products(const fly_kernel_desc *desc, int argument_bytes, flyi_
 }
 
 void flyi_cuda_plan_split(const fly_kernel_desc *desc, int argument_bytes, flyi_cuda_plan *plan) {
-  int dim = larger(desc->head_dim, desc->value_dim);
   plan->set_tokens = true;
-  /* Some would spill otherwise, so that more blocks have registers than gain from it. */
-  plan->all_registers = desc->type == FLY_F32 ? dim > 128 : dim <= 64;
+  plan->all_registers = true; /* some spill otherwise, for more blocks than shared memory lets in */
   if (desc->type == FLY_F32)
     plan_f32(desc, argument_bytes, plan);
   else

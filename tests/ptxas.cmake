@@ -58,9 +58,9 @@ if(FLYMASK_CLI)
   flymask_ptxas_test(fwd f32 sm_80 "64;128;256" causal stochastic)
   flymask_ptxas_test(fwd bf16 sm_80 "16;33;80;96;192x128;256" causal)
   flymask_ptxas_test(fwd bf16 sm_86 "96;256" causal)
-  flymask_ptxas_test(decode bf16 sm_80 "64;128;256" causal)
+  flymask_ptxas_test(decode bf16 sm_80 "64;112;128;64x128;128x64;256" causal)
   flymask_ptxas_test(decode bf16 sm_90 128 stochastic)
-  flymask_ptxas_test(decode f32 sm_80 "64;128;192x128" causal)
+  flymask_ptxas_test(decode f32 sm_80 "32;64;112;128;192x128" causal)
 endif()
 
 # ptxas.rows.TARGET: what no mask is joined with: merging, gated sums, projected gates, MoBA's choice.
