@@ -125,14 +125,15 @@ INLINE float add_sink(const flyi_forward_cpu *c, work *w, int r, float *total) {
 
 typedef double vd __attribute__((ext_vector_type(W)));
 
-/* log2(x) of a normal x, relative error 2e-9: 2 / ln(2) * artanh((m - 1) / (m + 1)) for m in [sqrt(1/2), sqrt(2)), by
- * its series. NaN for a NaN. */
-INLINE vd log2_of(vf x) {
+/* log(x 2^-neg_max), the LSE of a sum x. log2(x) of a normal x by the series of 2 / ln(2) * artanh((m - 1) / (m + 1))
+ * for m in [sqrt(1/2), sqrt(2)), relative error 2e-9. NaN for a NaN. */
+INLINE vf log_sum(vf x, vf neg_max) {
   vu bits = float_to_bits(x), exponent = (bits - 0x3f3504f3) & 0xff800000;
   vd m = __builtin_convertvector(bits_to_float(bits - exponent), vd), s = (m - 1.0) / (m + 1.0), t = s * s;
   vd p = ((t * (2. / 9) + 2. / 7) * t + 2. / 5) * t + 2. / 3;
   p = (p * t + 2.0) * s * 1.4426950408889634;
-  return p + __builtin_convertvector((vi)exponent >> 23, vd) + __builtin_convertvector(x - x, vd);
+  p += __builtin_convertvector((vi)exponent >> 23, vd) + __builtin_convertvector(x - x, vd);
+  return __builtin_convertvector((p - __builtin_convertvector(neg_max, vd)) * 0.69314718055994531, vf);
 }
 
 /* The sums of W rows, each across its lanes, in the order of sum_of. */
@@ -152,8 +153,8 @@ INLINE void finish(const flyi_forward_cpu *c, work *w, const shape *s, int type)
     unsigned nothing = lanes(sums == (vf)0.f); /* not for a NaN */
     store(total, sums), store(factor, (vf)1.f / sums);
     for (int i = 0; c->sink && i < W; i++) factor[i] = add_sink(c, w, r0 + i, total + i) / total[i];
-    vd natural = (log2_of(load(total)) - __builtin_convertvector(load(w->neg_max + r0), vd)) * 0.69314718055994531;
-    store(lse, choose(nothing, (vf)(c->sink ? *c->sink : -__builtin_inff()), __builtin_convertvector(natural, vf)));
+    vf natural = log_sum(load(total), load(w->neg_max + r0));
+    store(lse, choose(nothing, (vf)(c->sink ? *c->sink : -__builtin_inff()), natural));
     for (int i = 0; i < min(W, c->count - r0); i++) {
       int64_t row = c->out_rows ? c->out_rows[r0 + i] : r0 + i;
       char *out = (char *)c->out + row * c->out_stride * element_size(type);
