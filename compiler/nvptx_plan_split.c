@@ -56,7 +56,7 @@ static void plan_products(const fly_kernel_desc *desc, int argument_bytes, flyi_
 
 void flyi_cuda_plan_split(const fly_kernel_desc *desc, int argument_bytes, flyi_cuda_plan *plan) {
   plan->set_tokens = true;
-  plan->all_registers = true; /* some spill otherwise, for more blocks than shared memory lets in */
+  plan->all_registers = true; /* some spill otherwise, for one block more on a multiprocessor */
   if (desc->type == FLY_F32)
     plan_f32(desc, argument_bytes, plan);
   else
