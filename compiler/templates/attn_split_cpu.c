@@ -6,9 +6,9 @@
  * (`split`), and the rows of the result from those of all ranges (`join`).
  *
  * Memory is what such a call waits for, so K and V are read once, whatever the number of heads, where they are and in
- * order, and those of the next 64 keys are asked for while the products of this block run. A score is a sum along
- * the channels in the lanes of a vector: ROWS queries times KEYS keys make W vectors, which are summed across the lanes
- * together. The rest is as in attn_fwd_cpu.c, but that the maximum is not lazy. */
+ * order, and later rows are asked for while the products of these run. A score is a sum along the channels in the lanes
+ * of a vector: ROWS queries times KEYS keys make W vectors, which are summed across the lanes together. The rest is as
+ * in attn_fwd_cpu.c, but that the maximum is not lazy. */
 #if defined __AVX2__ && !defined __AVX512F__
 #define COLS 3
 #endif
@@ -18,9 +18,9 @@ enum {
   MOST = FLYI_SPLIT_ROWS,
   KEYS = W / ROWS,
   SLICE = 16 * PAIR, /* keys that go all the way together */
-  AHEAD = 8192,      /* bytes between what is read and what is asked for, of keys and of values */
-  PAGE = 4096,       /* a line of each is asked for before its others: addresses of fresh pages take long to find, */
-  PAGES_AHEAD = 3    /* and the core's own prefetchers begin with every page anew */
+  FAR = 16384,       /* bytes between what is read and what L2 is asked for, of keys and of values; */
+  NEAR = 4096,       /* L1; */
+  PAGE = 4096        /* and beyond FAR, a line of each page: addresses of fresh pages take long to find */
 };
 
 /* Where 64 keys and their values are. */
@@ -114,30 +114,40 @@ INLINE void move_rows(const flyi_split_cpu *c, block_rows *rows, int64_t key0, i
   find_rows(c, key0 + BLOCK, rows->key + BLOCK, rows->value + BLOCK, type);
 }
 
-/* How many rows ahead. */
-INLINE int ahead_of(int bytes) { return AHEAD >= BLOCK * bytes ? BLOCK : AHEAD / bytes < KEYS ? KEYS : AHEAD / bytes; }
-
 /* Rows that are needed soon are asked for between the products, a part of a row or some rows a step: all at once,
- * requests would fill their queue, and products and memory would wait for each other in turn. */
+ * requests would find their queue full and be dropped, and products and memory would wait for each other in turn. L1
+ * waits for too few lines at a time to keep memory busy: L2 is asked well before it, and knows no page's address that
+ * L1 has not asked for. */
 typedef struct fetch {
-  const char *const *row, *const *end;
-  int bytes, rows, part, at; /* of a row; rows a step; bytes of each */
+  const char *const *row, *const *end; /* for L2 */
+  int nearer, bytes, rows, part, at;   /* rows from those for L1; of a row; rows a step; bytes of each */
 } fetch;
 
-/* `count` rows, `rows` of them in `steps` steps. */
+/* What follows `count` rows, `rows` of them in `steps` steps. */
 INLINE fetch fetch_of(const char *const *row, int count, int bytes, int rows, int steps) {
-  if (rows >= steps) return (fetch){row, row + count, bytes, rows / steps, bytes, 0};
-  return (fetch){row, row + count, bytes, 1, round_up((bytes * rows + steps - 1) / steps, 64), 0};
+  int far = min(FAR / bytes < KEYS ? KEYS : FAR / bytes, BLOCK), near = min(NEAR / bytes, far / 2);
+  fetch f = {row + far, row + far + count, far - near, bytes, rows / steps, bytes, 0};
+  if (rows < steps) f.rows = 1, f.part = round_up((bytes * rows + steps - 1) / steps, 64);
+  return f;
+}
+
+/* Both at once, in as short a loop as there is: its steps run between the products. */
+INLINE void fetch_part(const char *far, const char *near, int bytes) {
+  int i = 0;
+  do {
+    __builtin_prefetch(far + i, 0, 2);
+    __builtin_prefetch(near + i, 0, 3);
+    i += 64;
+  } while (i < bytes);
+  if (((uintptr_t)far & (PAGE - 1)) < (unsigned)bytes) __builtin_prefetch(far + PAGE, 0, 3);
 }
 
 INLINE void fetch_step(fetch *f) {
   if (f->row + f->rows > f->end) return;
-  for (int i = 0; i < f->rows; i++)
-    for (int at = 0; at < f->part; at += 64) {
-      const char *line = f->row[i] + f->at + at;
-      __builtin_prefetch(line, 0, 3);
-      if (!((uintptr_t)line & (PAGE - 64))) __builtin_prefetch(line + PAGES_AHEAD * PAGE, 0, 3);
-    }
+  int i = 0;
+  do
+    fetch_part(f->row[i] + f->at, f->row[i - f->nearer] + f->at, f->part);
+  while (++i < f->rows);
   f->at += f->part;
   bool end = f->at >= f->bytes;
   f->row += end ? f->rows : 0, f->at = end ? 0 : f->at;
@@ -171,7 +181,7 @@ INLINE void score_keys(const flyi_split_cpu *c, const word *q, int depth, const 
 /* All queries against the keys [first, last) of the block. */
 INLINE void score_slice(const flyi_split_cpu *c, work *w, const shape *s, int first, int last, int type) {
   int bytes = c->dim * element_size(type);
-  fetch f = fetch_of(w->rows.key + first + ahead_of(bytes), last - first, bytes, KEYS, s->depth / W);
+  fetch f = fetch_of(w->rows.key + first, last - first, bytes, KEYS, s->depth / W);
   for (int at = first; at < last; at += KEYS) {
     const char *const *key = w->rows.key + at;
     score_keys(c, s->q, s->depth, key, &f, w->score + at, type);
@@ -213,16 +223,18 @@ INLINE void weigh_row(work *w, const shape *s, int r, int first) {
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
-/* Whether add_values reads them where they are: whole register blocks of rows. */
-INLINE bool are_direct(const flyi_split_cpu *c, int type) {
-  return (PAIR == 2 || type == FLY_F32) && c->value_dim % CHANNELS == 0;
+/* Whether values that everything sees are read where they are: whole register blocks of rows, none converted twice. */
+INLINE bool are_direct(const flyi_split_cpu *c, const shape *s, int type) {
+  return (PAIR == 2 || type == FLY_F32 || s->rows == ROWS) && c->value_dim % CHANNELS == 0;
 }
 
 /* [64 / PAIR][width] */
-INLINE void pack_values(const flyi_split_cpu *c, const work *w, const shape *s, int first, int count, int type) {
+INLINE void pack_values(const flyi_split_cpu *c, const work *w, const shape *s, int first, int count, fetch *next,
+                        int type) {
   const block_rows *rows = &w->rows;
   for (int key = first; key < count; key += PAIR)
     for (int n = 0; n < s->width; n += W) {
+      fetch_step(next);
 #ifdef FLYI_DOTS
       (void)type;
       vh x = load_row_half(rows->value[key], n, c->value_dim);
@@ -234,30 +246,28 @@ INLINE void pack_values(const flyi_split_cpu *c, const work *w, const shape *s, 
     }
 }
 
-/* A register block's channels of PAIR values, as words. The second one of a pair may not be there. */
-INLINE void load_values(vw x[COLS], const char *const *row, int at, bool both, int type) {
+/* A register block's channels of PAIR values, as words. */
+INLINE void load_values(vw x[COLS], const char *const *row, int at, int type) {
 #ifdef FLYI_DOTS
   (void)type;
   UNROLL for (int j = 0; j < COLS; j += 2) {
     vw a = load_row_words(row[0], at + W * j, at + CHANNELS);
-    vw b = both ? load_row_words(row[1], at + W * j, at + CHANNELS) : (vw)0;
+    vw b = load_row_words(row[1], at + W * j, at + CHANNELS);
     interleave_halves(a, b, &x[j], &x[j + 1]);
   }
 #else
-  (void)both;
   UNROLL for (int j = 0; j < COLS; j++) x[j] = load_row(type, row[0], at + W * j, at + CHANNELS);
 #endif
 }
 
-/* CHANNELS of O += P V for ROWS queries and `count` keys, with values where they are. Rows of the next block are asked
- * for as in multiply_keys. */
-INLINE void add_direct(float *o, int width, const word *p, const char *const *row, int at, int count, fetch *next,
-                       int type) {
+/* CHANNELS of O += P V for ROWS queries and a slice of keys, with values where they are. Later rows are asked for as in
+ * multiply_keys. */
+INLINE void add_direct(float *o, int width, const word *p, const char *const *row, int at, fetch *next, int type) {
   vf sums[ROWS][COLS];
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < COLS; j++) sums[r][j] = load(o + r * width + W * j);
-  for (int i = 0; i < words_of(count); i++) {
+  for (int i = 0; i < SLICE / PAIR; i++) {
     vw x[COLS];
-    load_values(x, row + PAIR * i, at, PAIR * i + 1 < count, type);
+    load_values(x, row + PAIR * i, at, type);
     if (next) fetch_step(next);
     UNROLL for (int r = 0; r < ROWS; r++) {
       vw y = (vw)p[r * (BLOCK / PAIR) + i];
@@ -267,24 +277,23 @@ INLINE void add_direct(float *o, int width, const word *p, const char *const *ro
   UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < COLS; j++) store(o + r * width + W * j, sums[r][j]);
 }
 
-/* O += P V for the keys [first, last) of the block. */
-INLINE void add_values(const flyi_split_cpu *c, const work *w, const shape *s, int first, int last, int type) {
+/* O += P V for a slice of the block's keys. */
+INLINE void add_direct_values(const work *w, const shape *s, int first, fetch *next, int type) {
   const char *const *row = w->rows.value + first;
   const word *p = w->p + first / PAIR;
-  int bytes = c->value_dim * element_size(type), ahead = ahead_of(bytes);
-  fetch f = fetch_of(row + ahead, last - first, bytes, PAIR * CHANNELS, s->width);
-  if (are_direct(c, type)) {
-    for (int at = 0; at < s->width; at += CHANNELS) add_direct(s->o + at, s->width, p, row, at, last - first, &f, type);
-    for (int r0 = ROWS; r0 < s->rows; r0 += ROWS)
-      for (int at = 0; at < s->width; at += CHANNELS)
-        add_direct(s->o + r0 * s->width + at, s->width, p + r0 * BLOCK / PAIR, row, at, last - first, NULL, type);
-    return;
-  }
+  int width = s->width;
+  for (int at = 0; at < width; at += CHANNELS) add_direct(s->o + at, width, p, row, at, next, type);
+  for (int r0 = ROWS; r0 < s->rows; r0 += ROWS)
+    for (int at = 0; at < width; at += CHANNELS)
+      add_direct(s->o + r0 * width + at, width, p + r0 * BLOCK / PAIR, row, at, NULL, type);
+}
+
+/* The same of packed values of the keys [first, last). */
+INLINE void add_packed_values(const work *w, const shape *s, int first, int last) {
   const word *v = s->v + first / PAIR * s->width;
-  for (int i = first; i < last; i++) fetch_row(row[i - first + ahead], bytes, false);
   for (int r0 = 0; r0 < s->rows; r0 += ROWS)
-    add_product(s->o + r0 * s->width, s->width, s->width, p + r0 * BLOCK / PAIR, 1, BLOCK / PAIR, v, s->width,
-                words_of(last - first));
+    add_product(s->o + r0 * s->width, s->width, s->width, w->p + (r0 * BLOCK + first) / PAIR, 1, BLOCK / PAIR, v,
+                s->width, words_of(last - first));
 }
 
 /* Whether some packed values are an infinity or a NaN. */
@@ -342,15 +351,25 @@ INLINE sight look(const flyi_split_cpu *c, work *w, int64_t block, uint64_t ther
 }
 
 /* A slice of a block goes all the way before the next one: memory serves two streams in turn, of keys and of values,
- * better than one after the other. */
+ * better than one after the other. It works while probabilities are made, too. */
 INLINE void run_slice(const flyi_split_cpu *c, work *w, const shape *s, sight seen, int first, int last, int type) {
   score_slice(c, w, s, first, last, type);
-  for (int r = 0; r < s->rows; r++) weigh_row(w, s, r, first);
-  if (seen == SOME || !are_direct(c, type)) pack_values(c, w, s, first, last, type);
+  bool direct = seen == EVERYTHING && are_direct(c, s, type);
+  fetch next = fetch_of(w->rows.value + first, last - first, c->value_dim * element_size(type),
+                        PAIR * (direct ? CHANNELS : W), s->width);
+  for (int r = 0; r < s->rows; r++) {
+    fetch_step(&next);
+    weigh_row(w, s, r, first);
+  }
+  if (direct) {
+    add_direct_values(w, s, first, &next, type);
+    return;
+  }
+  pack_values(c, w, s, first, last, &next, type);
   if (seen == SOME && are_special(s, first, last))
     add_seen_values(w, s, first, last);
   else
-    add_values(c, w, s, first, last, type);
+    add_packed_values(w, s, first, last);
 }
 
 INLINE void run_blocks(const flyi_split_cpu *c, work *w, const shape *s, int type) {
