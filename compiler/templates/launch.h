@@ -305,20 +305,22 @@ typedef struct flyi_gated_cpu {
   int64_t out_stride, d_out_stride;
 } flyi_gated_cpu;
 
-/* out[4 rows][width] = sum over i < depth of a[i * a_step + row * a_row] * b[i * b_step + ...], or added to what is
- * there. width: whole vectors. */
+/* out[rows][width] = sum over i < depth of a[i * a_step + row * a_row] * b[i * b_step + ...], or added to what is
+ * there. rows: 2, 4 or 8. width: whole vectors. ahead: bytes that are soon read or written, asked for in passing. */
 typedef struct flyi_product_cpu {
   float *out;
   const float *a, *b;
   int64_t out_row, a_step, a_row, b_step;
-  int32_t width, depth, add;
+  const char *ahead;
+  int64_t ahead_bytes;
+  int32_t rows, width, depth, add;
 } flyi_product_cpu;
 
-/* out[r][c] = bias[c] + sum over i < depth of a[r][i] * b[c][i], for 1 to 4 rows and 4 columns. */
+/* out[r][c] = bias[c] + sum over i < depth of a[r][i] * b[c][i]. columns: a multiple of 4. */
 typedef struct flyi_dots_cpu {
   float *out;
   const float *a, *b, *bias;
-  int64_t out_row, a_row, b_row;
+  int64_t out_row, a_row, b_row, columns;
   int32_t rows, depth;
 } flyi_dots_cpu;
 
