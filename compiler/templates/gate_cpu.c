@@ -63,43 +63,52 @@ INLINE gate gates_of_rows(const flyi_gate_cpu *p, int r0, int rows) {
  * they stay out of the loops. */
 enum { WHOLE = INT32_MAX };
 
-/* Channels [n, n + W) of row r, of which `count` are there. */
-INLINE void sum_vector(const flyi_gated_cpu *c, const char *const *row, float (*open)[W], int r, int n, int count,
-                       int type) {
+/* Channels [n, n + W) of row r, of which `there` are there. shared: all channels of a part have one gate. */
+INLINE void sum_vector(const flyi_gated_cpu *c, int count, bool shared, const char *const *row, float (*open)[W], int r,
+                       int n, int there, int type) {
   vf sum = (vf)0.f;
-  for (int i = 0; i < c->count; i++) {
+  for (int i = 0; i < count; i++) {
     const flyi_gate_cpu *p = &c->parts[i];
-    vf g = p->channels == 1 ? (vf)open[i][r % W] : gate_of(load_any(p->logits_type, logits_row(p, r), n, count)).open;
-    sum += g * load_row(type, row[i], n, count);
+    bool one = shared || p->channels == 1;
+    vf g = one ? (vf)open[i][r % W] : gate_of(load_any(p->logits_type, logits_row(p, r), n, there)).open;
+    sum += g * load_row(type, row[i], n, there);
   }
-  store_row(type, element(c->out, r, c->out_stride, type), n, count, sum);
+  store_row(type, element(c->out, r, c->out_stride, type), n, there, sum);
 }
 
-INLINE void forward_rows(const flyi_gated_cpu *c, int type) {
+INLINE void forward_rows(const flyi_gated_cpu *c, int count, bool shared, int type) {
   float open[FLYI_GATE_PARTS][W];
   for (int r = 0; r < c->rows; r++) {
     const char *row[FLYI_GATE_PARTS];
     int n = 0;
-    for (int i = 0; i < c->count; i++) {
+    for (int i = 0; i < count; i++) {
       const flyi_gate_cpu *p = &c->parts[i];
       if (r % W == 0 && p->channels == 1) store(open[i], gates_of_rows(p, r, min(c->rows - r, W)).open);
       row[i] = element(p->out, r, p->out_stride, type);
     }
-    for (; n + W <= c->dim; n += W) sum_vector(c, row, open, r, n, WHOLE, type);
-    if (n < c->dim) sum_vector(c, row, open, r, n, c->dim, type);
+    for (; n + W <= c->dim; n += W) sum_vector(c, count, shared, row, open, r, n, WHOLE, type);
+    if (n < c->dim) sum_vector(c, count, shared, row, open, r, n, c->dim, type);
   }
+}
+
+/* Two parts with a gate for each head, as most have, are a loop of their own. */
+INLINE void forward_of(const flyi_gated_cpu *c, int type) {
+  if (c->count == 2 && c->parts[0].channels == 1 && c->parts[1].channels == 1)
+    forward_rows(c, 2, true, type);
+  else
+    forward_rows(c, c->count, false, type);
 }
 
 static void forward(const flyi_gated_cpu *c) {
   switch (c->type) {
   case FLY_F32:
-    forward_rows(c, FLY_F32);
+    forward_of(c, FLY_F32);
     break;
   case FLY_F16:
-    forward_rows(c, FLY_F16);
+    forward_of(c, FLY_F16);
     break;
   default:
-    forward_rows(c, FLY_BF16);
+    forward_of(c, FLY_BF16);
     break;
   }
 }
@@ -255,7 +264,8 @@ INLINE void dots_of_pair(const flyi_dots_cpu *d, int r, int64_t at, int columns,
   int n = 0;
   UNROLL for (int j = 0; j < columns; j++) sum[0][j] = sum[1][j] = (vf)0.f;
   for (; n + W <= d->depth; n += W) {
-    UNROLL for (int i = 0; asks && i < 2 * W; i += 16) __builtin_prefetch(in_pair(ahead, d->a_row, 2 * n + i, d->depth));
+    UNROLL for (int i = 0; asks && i < 2 * W; i += 16)
+        __builtin_prefetch(in_pair(ahead, d->a_row, 2 * n + i, d->depth));
     vf x = load(a + n), y = load(a + other + n);
     UNROLL for (int j = 0; j < columns; j++) {
       vf z = load(b + j * d->b_row + n);

@@ -73,6 +73,15 @@ typedef struct flyi_pack_cpu {
   uint8_t *state;             /* [blocks]: atomic, for threads that need a block at the same time */
 } flyi_pack_cpu;
 
+/* Rows of other tensors, one for each query: what follows a launch reads or writes them. */
+enum { FLYI_BESIDE = 4 /* tensors, at most */ };
+
+typedef struct flyi_beside_cpu {
+  const char *rows;
+  int64_t stride; /* bytes, as `row` */
+  int32_t row, count;
+} flyi_beside_cpu;
+
 typedef struct flyi_forward_cpu {
   const void *q; /* of (b, h); q, out and lse at the first row where their rows are null */
   void *out;
@@ -99,6 +108,8 @@ typedef struct flyi_forward_cpu {
   void *next_out;
   const int32_t *next_rows; /* of next_q */
   int32_t next_count;
+  const flyi_beside_cpu *beside; /* likewise asked for, one in each block from the second on */
+  int32_t beside_count;
 } flyi_forward_cpu;
 
 /* What a build of the template offers. */
