@@ -87,13 +87,17 @@ static int add_beside(const fly_tensor *t, int64_t b, int64_t h, int64_t row, in
   return n + 1;
 }
 
-/* The other parts' outputs, and the sum if it isn't the last part's output. */
+/* The other parts' outputs, the sum if it isn't the last part's output, and gates for each channel. */
 static int beside(void *context, int64_t b, int64_t h, int64_t row, int64_t count, flyi_beside_cpu *out) {
   const pass *p = context;
   int n = 0;
   for (int i = 0; i < p->g->c.count; i++)
     if (i != p->closing) n = add_beside(&p->out[i], b, h, row, count, n, out);
   if (p->out[p->closing].data != p->to->data) n = add_beside(p->to, b, h, row, count, n, out);
+  for (int i = 0; i < p->g->c.count; i++) {
+    const fly_gate *gate = &p->g->parts[i].gate;
+    if (!flyi_gate_projected(gate) && gate->logits.shape[3] > 1) n = add_beside(&gate->logits, b, h, row, count, n, out);
+  }
   return n;
 }
 
