@@ -258,7 +258,7 @@ INLINE const float *in_pair(const float *a, int64_t a_row, int at, int depth) {
  * not stored. asks: for rows further on. */
 INLINE void dots_of_pair(const flyi_dots_cpu *d, int r, int64_t at, int columns, bool asks) {
   const float *a = d->a + r * d->a_row, *b = d->b + at * d->b_row;
-  const float *ahead = a + d->a_row * (DISTANCE > 2 * d->depth ? DISTANCE / d->depth : 2);
+  const float *ahead = a + d->a_row * (2 + DISTANCE / (d->depth + 1));
   int64_t other = r + 1 < d->rows ? d->a_row : 0;
   vf sum[2][BESIDE];
   int n = 0;
