@@ -368,6 +368,7 @@ typedef struct flyi_select_cpu {
   int64_t block;      /* keys of one */
   int32_t top;        /* 1 or more */
   int32_t *lists;     /* [count][top]: ascending, the own block last, then -1 */
+  flyi_beside_cpu next; /* queries that this thread most likely takes next: asked for in passing */
   float *scratch;     /* as many as `scratch` says */
 } flyi_select_cpu;
 
