@@ -95,8 +95,8 @@ static int beside(void *context, int64_t b, int64_t h, int64_t row, int64_t coun
     if (i != p->closing) n = add_beside(&p->out[i], b, h, row, count, n, out);
   if (p->out[p->closing].data != p->to->data) n = add_beside(p->to, b, h, row, count, n, out);
   for (int i = 0; i < p->g->c.count; i++) {
-    const fly_gate *gate = &p->g->parts[i].gate;
-    if (!flyi_gate_projected(gate) && gate->logits.shape[3] > 1) n = add_beside(&gate->logits, b, h, row, count, n, out);
+    const fly_tensor *logits = &p->g->parts[i].gate.logits;
+    if (logits->data && logits->shape[3] > 1) n = add_beside(logits, b, h, row, count, n, out);
   }
   return n;
 }
