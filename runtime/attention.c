@@ -143,12 +143,16 @@ static void attend(void *context, int64_t item, int worker) {
   place_queries(s, group.b, h, query, &f);
   place_next(p, item, &f);
   f.run_count = flyi_schedule_runs(s, group.b, h, query, &f.runs);
-  s->code->forward(&f);
-  if (s->after) {
-    bool ragged = c->geometry.cu_seqlens_q != NULL;
-    int64_t row = flyi_start_of(c->geometry.cu_seqlens_q, group.b) + query;
-    s->after->rows(s->after->context, ragged ? 0 : group.b, h, row, f.count, worker);
+  if (!s->after) {
+    s->code->forward(&f);
+    return;
   }
+  bool ragged = c->geometry.cu_seqlens_q != NULL;
+  int64_t b = ragged ? 0 : group.b, row = flyi_start_of(c->geometry.cu_seqlens_q, group.b) + query;
+  flyi_beside_cpu beside[FLYI_BESIDE];
+  f.beside = beside, f.beside_count = s->after->beside(s->after->context, b, h, row, f.count, beside);
+  s->code->forward(&f);
+  s->after->rows(s->after->context, b, h, row, f.count, worker);
 }
 
 static void run_phase(flyi_schedule *s, int64_t groups) {

@@ -101,6 +101,8 @@ typedef struct flyi_item {
  * sequence. */
 typedef struct flyi_after {
   void (*rows)(void *context, int64_t b, int64_t h, int64_t row, int64_t count, int worker);
+  /* Which rows of other tensors that will be about: they come near meanwhile. Returns how many tensors. */
+  int (*beside)(void *context, int64_t b, int64_t h, int64_t row, int64_t count, flyi_beside_cpu out[FLYI_BESIDE]);
   void *context;
 } flyi_after;
 /* fly_attention_forward; after may be NULL. */

@@ -24,6 +24,7 @@ typedef struct pass {
   const flyi_projection *projection;
   const fly_tensor *out; /* of each part */
   const fly_tensor *to; /* forward: the sum. backward: a part's share of d_out, data NULL where no attention wants it */
+  int closing;          /* forward: the part that runs last; -1: none */
   int part;             /* backward: of which part; -1: forward */
   flyi_gate_cpu *scratch; /* [workers][count] */
 } pass;
@@ -75,6 +76,29 @@ static void run_chunk(void *context, int64_t item, int worker) {
 /* Rows that the last attention has just written. */
 static void run_after(void *context, int64_t b, int64_t h, int64_t row, int64_t count, int worker) {
   run_rows(context, b, h, row, count, worker);
+}
+
+static int add_beside(const fly_tensor *t, int64_t b, int64_t h, int64_t row, int64_t count, int n,
+                      flyi_beside_cpu *out) {
+  int64_t size = (int64_t)fly_type_size(t->type);
+  if (n == FLYI_BESIDE) return n;
+  out[n] = (flyi_beside_cpu){flyi_plane_row(t, b, h, row), t->stride[2] * size, (int32_t)(t->shape[3] * size),
+                             (int32_t)count};
+  return n + 1;
+}
+
+/* The other parts' outputs, the sum if it isn't the last part's output, and gates for each channel. */
+static int beside(void *context, int64_t b, int64_t h, int64_t row, int64_t count, flyi_beside_cpu *out) {
+  const pass *p = context;
+  int n = 0;
+  for (int i = 0; i < p->g->c.count; i++)
+    if (i != p->closing) n = add_beside(&p->out[i], b, h, row, count, n, out);
+  if (p->out[p->closing].data != p->to->data) n = add_beside(p->to, b, h, row, count, n, out);
+  for (int i = 0; i < p->g->c.count; i++) {
+    const fly_tensor *logits = &p->g->parts[i].gate.logits;
+    if (logits->data && logits->shape[3] > 1) n = add_beside(logits, b, h, row, count, n, out);
+  }
+  return n;
 }
 
 static void run_pass(const flyi_gated *g, pass *p) {
@@ -188,10 +212,10 @@ static fly_status attend(const flyi_gated *g, int part, const fly_tensor *out, c
 static fly_status attend_all(const flyi_gated *g, int closing, const fly_tensor *outs, const room *r, pass *p,
                              fly_error *error) {
   fly_status status;
-  p->to = &g->c.out;
+  p->to = &g->c.out, p->closing = closing;
   for (int i = 0; i < g->c.count; i++)
     if (i != closing && (status = attend(g, i, &outs[i], r, NULL, error))) return status;
-  if (closing >= 0) return attend(g, closing, &outs[closing], r, &(flyi_after){run_after, p}, error);
+  if (closing >= 0) return attend(g, closing, &outs[closing], r, &(flyi_after){run_after, beside, p}, error);
   run_pass(g, p);
   return FLY_OK;
 }

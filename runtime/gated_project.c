@@ -16,8 +16,10 @@ enum {
   SIDE = 4,
   TILE = FLYI_GATE_ROWS,
   LANES = 16 /* the most of any target */,
+  AHEAD_BYTES = 4096 /* of what is written, at least */,
   GATES = 16 /* of an item, if they are many */,
   RANGES = 64 /* at most */,
+  NEAREST_FLOATS = 4 << 10 /* weights that the nearest cache holds */,
   NEAR_FLOATS = 32 << 10 /* d_weight of few gates, which stays in a near cache while x passes by */
 };
 
@@ -117,6 +119,11 @@ static const float *tile_of_x(const flyi_projection *p, int64_t item, float *cop
   return copy;
 }
 
+static bool x_is_dense(const flyi_projection *p) {
+  const fly_tensor *x = &p->g->c.x;
+  return x->type == FLY_F32 && p->width % LANES == 0 && x->stride[2] == p->width;
+}
+
 /* A tile's logits or their gradients. */
 static float *logits_of(const flyi_projection *p, int64_t item) { return p->logits + item * TILE * p->row; }
 
@@ -124,19 +131,16 @@ static void project_tile(void *context, int64_t item, int worker) {
   const flyi_projection *p = context;
   int64_t stride;
   const float *x = tile_of_x(p, item, p->scratch + worker * p->scratch_floats, &stride);
-  float *logits = logits_of(p, item);
-  int count = tile_rows(p, item);
-  for (int r = 0; r < count; r += SIDE)
-    for (int64_t column = 0; column < p->row; column += SIDE)
-      p->g->code->dots(&(flyi_dots_cpu){.out = logits + r * p->row + column,
-                                        .out_row = p->row,
-                                        .a = x + r * stride,
-                                        .a_row = stride,
-                                        .b = p->weight + column * p->stride,
-                                        .b_row = p->stride,
-                                        .bias = p->bias + column,
-                                        .depth = (int32_t)p->width,
-                                        .rows = (int32_t)flyi_min64(SIDE, count - r)});
+  p->g->code->dots(&(flyi_dots_cpu){.out = logits_of(p, item),
+                                    .out_row = p->row,
+                                    .a = x,
+                                    .a_row = stride,
+                                    .b = p->weight,
+                                    .b_row = p->stride,
+                                    .bias = p->bias,
+                                    .columns = p->row,
+                                    .rows = tile_rows(p, item),
+                                    .depth = (int32_t)p->width});
 }
 
 void flyi_projection_create(flyi_projection *p, bool backward, void *memory) {
@@ -156,16 +160,18 @@ void flyi_projection_place(const flyi_projection *p, int part, int64_t b, int64_
 
 /* ---- gradients of x ---------------------------------------------------------------------------------------------- */
 
-/* Four tokens at a time: where they are to be, if that is as whole vectors of f32. */
+/* A few tokens at a time: where they are to be, if that is as whole vectors of f32. Two, whose rows are written nearly
+ * in the order of memory; four share weights that are not in the nearest cache. */
 static void make_d_x(const flyi_projection *p, int64_t item, int worker) {
   const fly_tensor *d_x = &p->g->c.d_x;
   const float *d_logits = logits_of(p, item);
   float *copy = p->scratch + worker * p->scratch_floats + TILE * p->stride;
   char *to = tile_of(p, d_x, item);
-  int count = tile_rows(p, item);
+  int count = tile_rows(p, item), rows = p->row * p->stride <= NEAREST_FLOATS ? 2 : 4;
   bool whole = d_x->type == FLY_F32 && p->width % LANES == 0;
-  for (int r = 0; r < count; r += SIDE, to += SIDE * d_x->stride[2] * (int64_t)fly_type_size(d_x->type)) {
-    bool direct = whole && r + SIDE <= count;
+  int64_t bytes = rows * d_x->stride[2] * (int64_t)fly_type_size(d_x->type);
+  for (int r = 0; r < count; r += rows, to += bytes) {
+    bool direct = whole && r + rows <= count;
     p->g->code->product(&(flyi_product_cpu){.out = direct ? (float *)to : copy,
                                             .out_row = direct ? d_x->stride[2] : p->stride,
                                             .a = d_logits + r * p->row,
@@ -173,10 +179,13 @@ static void make_d_x(const flyi_projection *p, int64_t item, int worker) {
                                             .a_row = p->row,
                                             .b = p->weight,
                                             .b_step = p->stride,
+                                            .ahead = to + flyi_max64(bytes, AHEAD_BYTES),
+                                            .ahead_bytes = direct && d_x->stride[2] == p->width ? bytes : 0,
+                                            .rows = rows,
                                             .width = (int32_t)round_up(p->width, LANES),
                                             .depth = (int32_t)p->first[p->g->c.count]});
     if (!direct)
-      p->g->code->store(to, d_x->stride[2], d_x->type, copy, p->stride, (int32_t)flyi_min64(SIDE, count - r),
+      p->g->code->store(to, d_x->stride[2], d_x->type, copy, p->stride, (int32_t)flyi_min64(rows, count - r),
                         (int32_t)p->width);
   }
 }
@@ -198,7 +207,9 @@ static void add_tile(const flyi_projection *p, int64_t item, int64_t first, int6
   int64_t stride;
   const float *x = tile_of_x(p, item, p->scratch + worker * p->scratch_floats, &stride);
   const float *d_logits = logits_of(p, item);
-  for (int64_t column = first; column < last; column += SIDE) {
+  int64_t bytes = x_is_dense(p) ? TILE * p->width * (int64_t)sizeof *x : 0; /* of the next tile, asked for meanwhile */
+  for (int64_t column = first, rows; column < last; column += rows) {
+    rows = last - column < 2 * SIDE ? SIDE : 2 * SIDE;
     flyi_product_cpu product = {.out = sums + column * p->stride,
                                 .out_row = p->stride,
                                 .a = d_logits + column,
@@ -206,11 +217,14 @@ static void add_tile(const flyi_projection *p, int64_t item, int64_t first, int6
                                 .a_row = 1,
                                 .b = x,
                                 .b_step = stride,
+                                .ahead = (const char *)x + bytes + bytes * (column - first) / (last - first),
+                                .ahead_bytes = bytes * rows / (last - first),
+                                .rows = (int32_t)rows,
                                 .width = (int32_t)round_up(p->width, LANES),
                                 .depth = tile_rows(p, item),
                                 .add = 1};
     p->g->code->product(&product);
-    product.out += product.width, product.width = LANES, product.b = ones, product.b_step = 0;
+    product.out += product.width, product.width = LANES, product.b = ones, product.b_step = product.ahead_bytes = 0;
     p->g->code->product(&product);
   }
 }

@@ -22,6 +22,7 @@ typedef struct gate {
   int64_t tiles;          /* of 64 queries */
   float *means;           /* [batch, kv_heads][padded][dim] */
   int32_t *lists;         /* [batch, heads, len_q][top] */
+  int workers;
   float *scratch;         /* [workers] */
   int64_t scratch_floats;
 } gate;
@@ -39,6 +40,15 @@ static void mean_block(void *context, int64_t item, int worker) {
                        .out = g->means + (plane * g->padded + block) * g->dim});
 }
 
+/* The queries of an item that may not be there. */
+static flyi_beside_cpu queries_of(const gate *g, int64_t item) {
+  const fly_tensor *q = &g->d->q;
+  int64_t plane = item / g->tiles, row = item % g->tiles * FLYI_BLOCK, size = (int64_t)fly_type_size(q->type);
+  if (plane >= g->batch * g->heads) return (flyi_beside_cpu){0};
+  return (flyi_beside_cpu){flyi_plane_row(q, plane / g->heads, plane % g->heads, row), q->stride[2] * size,
+                           (int32_t)(g->dim * size), (int32_t)flyi_min64(g->len_q - row, FLYI_BLOCK)};
+}
+
 static void select_tile(void *context, int64_t item, int worker) {
   const gate *g = context;
   int64_t plane = item / g->tiles, row = item % g->tiles * FLYI_BLOCK, b = plane / g->heads, h = plane % g->heads;
@@ -53,6 +63,7 @@ static void select_tile(void *context, int64_t item, int worker) {
                                      .block = g->d->block,
                                      .top = g->d->top,
                                      .lists = g->lists + (plane * g->len_q + row) * g->d->top,
+                                     .next = queries_of(g, item + g->workers),
                                      .scratch = g->scratch + worker * g->scratch_floats});
 }
 
@@ -101,7 +112,7 @@ static fly_status choose(gate *g, fly_error *error) {
   }
   flyi_threads threads = {d->threads, d->parallel_for, d->parallel_user};
   int64_t planes = g->batch * g->heads, kv_planes = g->batch * g->kv_heads;
-  threads.limit = flyi_worker_count(&threads, planes * g->tiles);
+  g->workers = threads.limit = flyi_worker_count(&threads, planes * g->tiles);
   g->scratch_floats = (g->code->scratch((int32_t)g->dim, d->top) + 15) / 16 * 16;
   g->means = flyi_alloc((size_t)(kv_planes * g->padded) * (size_t)g->dim, sizeof *g->means);
   g->lists = flyi_grow(NULL, (size_t)(planes * g->len_q) * (size_t)d->top, sizeof *g->lists);

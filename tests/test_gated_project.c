@@ -13,7 +13,7 @@ START_TEST(projections_pass_their_gradients_on) {
   gated_spec s = {.batch = 2,
                   .heads = 3,
                   .kv_heads = 3,
-                  .n = 200,
+                  .n = 201,
                   .width = projections[_i].width,
                   .dim = 16,
                   .value_dim = 20,

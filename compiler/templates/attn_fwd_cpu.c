@@ -230,10 +230,10 @@ typedef struct tile {
   const flyi_pack_cpu *raw; /* null, or the next block is still to be packed */
   rows_of_block next;
   const flyi_forward_cpu *opening; /* the call, in its first block */
+  const flyi_beside_cpu *beside;   /* null: none */
 } tile;
 
-/* Asks for `bytes`. Into the nearest cache, although they wait in the next one: Zen 5 drops requests for that one alone
- * at times. */
+/* Into the nearest cache, although they wait in the next one: Zen 5 drops requests for that one alone at times. */
 INLINE void fetch_bytes(const void *data, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)data + i, 0, 3);
 }
@@ -248,8 +248,8 @@ INLINE void fetch_rows(const flyi_pack_cpu *p, const rows_of_block *b, int from,
 }
 
 /* The next block most likely follows this one: each ROWS queries fetch their share of it, as rows where it is still to
- * be packed; and in the first block, the rows of out that they will write and those of Q that come next. streams:
- * packed blocks are worth it, which follow each other for long. */
+ * be packed; in the first block, the rows of out that they will write and those of Q that come next; in others, rows
+ * beside these. streams: packed blocks are worth it, which follow each other for long. */
 INLINE void fetch_next(const tile *t, const shape *s, int r0, bool streams) {
   int step = r0 / ROWS;
   if (t->raw) {
@@ -267,6 +267,8 @@ INLINE void fetch_next(const tile *t, const shape *s, int r0, bool streams) {
               true);
   for (int i = r0; c && c->next_q && i < min(r0 + ROWS, c->next_count); i++)
     fetch_bytes(row_at(c->next_q, c->q_stride, c->next_rows, i, c->type), c->dim * element_size(c->type));
+  for (int i = r0; t->beside && i < min(r0 + ROWS, t->beside->count); i++)
+    fetch_bytes(t->beside->rows + i * t->beside->stride, t->beside->row);
 }
 
 static const waiting nobody = {.row = -1};
@@ -412,8 +414,8 @@ SEPARATE void scored_block(const flyi_forward_cpu *c, work *w, shape s, tile t, 
     scored_rows(c, w, &s, &t, r0, r0 - first_row, min(BATCH, last_row - r0), key0, whole);
 }
 
-/* All queries against one block of keys. */
-INLINE void run_block(const flyi_forward_cpu *c, work *w, const shape *s, int64_t block, bool full, bool opening) {
+/* All queries against one block of keys, the nth of the call. */
+INLINE void run_block(const flyi_forward_cpu *c, work *w, const shape *s, int64_t block, bool full, int64_t nth) {
   const flyi_pack_cpu *p = c->keys;
   int64_t key0 = block * BLOCK, keys = p->len_kv - key0;
   uint8_t state = packed_state(p, block);
@@ -423,7 +425,8 @@ INLINE void run_block(const flyi_forward_cpu *c, work *w, const shape *s, int64_
             .v_stride = PAIR * c->v_stride,
             .special = state == FLYI_SPECIAL,
             .raw = raw ? p : NULL,
-            .opening = opening ? c : NULL};
+            .opening = nth == 0 ? c : NULL,
+            .beside = nth > 0 && nth <= c->beside_count ? c->beside + nth - 1 : NULL};
   if (raw) t.next = rows_of(p, block + 1);
   if (full && keys >= BLOCK && !s->scored) {
     full_block(w, *s, t, 0, c->count);
@@ -470,14 +473,13 @@ static void forward(const flyi_forward_cpu *c) {
   work *w = c->scratch;
   shape s = shape_of(c, w);
   begin(c, w, &s);
-  int64_t blocks = (c->keys->len_kv + BLOCK - 1) / BLOCK;
+  int64_t blocks = (c->keys->len_kv + BLOCK - 1) / BLOCK, nth = 0;
   fetch_next_pages(c, blocks);
   for (int64_t i = 0; i < c->run_count; i++) {
     fly_run run = c->runs[i];
     int64_t first = (int64_t)run.first * c->run_blocks, last = first + (int64_t)run.count * c->run_blocks;
     if (last > blocks) last = blocks;
-    for (int64_t block = first; block < last; block++)
-      run_block(c, w, &s, block, run.kind == FLY_FULL, i == 0 && block == first);
+    for (int64_t block = first; block < last; block++) run_block(c, w, &s, block, run.kind == FLY_FULL, nth++);
   }
   switch (c->out_type) {
   case FLY_F32:

@@ -63,43 +63,52 @@ INLINE gate gates_of_rows(const flyi_gate_cpu *p, int r0, int rows) {
  * they stay out of the loops. */
 enum { WHOLE = INT32_MAX };
 
-/* Channels [n, n + W) of row r, of which `count` are there. */
-INLINE void sum_vector(const flyi_gated_cpu *c, const char *const *row, float (*open)[W], int r, int n, int count,
-                       int type) {
+/* Channels [n, n + W) of row r, of which `there` are there. shared: all channels of a part have one gate. */
+INLINE void sum_vector(const flyi_gated_cpu *c, int count, bool shared, const char *const *row, float (*open)[W], int r,
+                       int n, int there, int type) {
   vf sum = (vf)0.f;
-  for (int i = 0; i < c->count; i++) {
+  for (int i = 0; i < count; i++) {
     const flyi_gate_cpu *p = &c->parts[i];
-    vf g = p->channels == 1 ? (vf)open[i][r % W] : gate_of(load_any(p->logits_type, logits_row(p, r), n, count)).open;
-    sum += g * load_row(type, row[i], n, count);
+    bool one = shared || p->channels == 1;
+    vf g = one ? (vf)open[i][r % W] : gate_of(load_any(p->logits_type, logits_row(p, r), n, there)).open;
+    sum += g * load_row(type, row[i], n, there);
   }
-  store_row(type, element(c->out, r, c->out_stride, type), n, count, sum);
+  store_row(type, element(c->out, r, c->out_stride, type), n, there, sum);
 }
 
-INLINE void forward_rows(const flyi_gated_cpu *c, int type) {
+INLINE void forward_rows(const flyi_gated_cpu *c, int count, bool shared, int type) {
   float open[FLYI_GATE_PARTS][W];
   for (int r = 0; r < c->rows; r++) {
     const char *row[FLYI_GATE_PARTS];
     int n = 0;
-    for (int i = 0; i < c->count; i++) {
+    for (int i = 0; i < count; i++) {
       const flyi_gate_cpu *p = &c->parts[i];
       if (r % W == 0 && p->channels == 1) store(open[i], gates_of_rows(p, r, min(c->rows - r, W)).open);
       row[i] = element(p->out, r, p->out_stride, type);
     }
-    for (; n + W <= c->dim; n += W) sum_vector(c, row, open, r, n, WHOLE, type);
-    if (n < c->dim) sum_vector(c, row, open, r, n, c->dim, type);
+    for (; n + W <= c->dim; n += W) sum_vector(c, count, shared, row, open, r, n, WHOLE, type);
+    if (n < c->dim) sum_vector(c, count, shared, row, open, r, n, c->dim, type);
   }
+}
+
+/* Two parts with a gate for each head, as most have, are a loop of their own. */
+INLINE void forward_of(const flyi_gated_cpu *c, int type) {
+  if (c->count == 2 && c->parts[0].channels == 1 && c->parts[1].channels == 1)
+    forward_rows(c, 2, true, type);
+  else
+    forward_rows(c, c->count, false, type);
 }
 
 static void forward(const flyi_gated_cpu *c) {
   switch (c->type) {
   case FLY_F32:
-    forward_rows(c, FLY_F32);
+    forward_of(c, FLY_F32);
     break;
   case FLY_F16:
-    forward_rows(c, FLY_F16);
+    forward_of(c, FLY_F16);
     break;
   default:
-    forward_rows(c, FLY_BF16);
+    forward_of(c, FLY_BF16);
     break;
   }
 }
@@ -186,53 +195,102 @@ static void backward(const flyi_gated_cpu *c) {
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* Columns [at, at + c W). */
-INLINE void product_columns(const flyi_product_cpu *p, int at, int c) {
-  vf sums[ROWS][COLS];
-  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++)
-      sums[r][j] = p->add ? load(p->out + r * p->out_row + at + W * j) : (vf)0.f;
-  multiply(sums, c, p->a, p->a_step, p->a_row, p->b + at, p->b_step, p->depth);
-  UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int j = 0; j < c; j++)
-      store(p->out + r * p->out_row + at + W * j, sums[r][j]);
+/* Rows to come are asked for line by line in the order of memory, a few at a time. Asked for side by side, or many at
+ * once, they come at a third of the pace. */
+typedef struct asking {
+  const char *line, *end;
+  int64_t each; /* bytes, at a time */
+} asking;
+
+INLINE void ask(asking *a) {
+  for (int64_t i = 0; i < a->each && a->line < a->end; i += 64, a->line += 64) __builtin_prefetch(a->line);
+}
+
+enum { BESIDE = 2 * COLS, SUMS = ROWS * COLS /* of a register block: 2 x BESIDE, 4 x COLS or 8 x COLS / 2 */ };
+
+/* Columns [at, at + columns W) of all rows. */
+INLINE void product_block(const flyi_product_cpu *p, asking *ahead, int at, int rows, int columns) {
+  const float *a = p->a, *b = p->b + at;
+  float *out = p->out + at;
+  vf sum[SUMS];
+  UNROLL for (int r = 0; r < rows; r++) UNROLL for (int j = 0; j < columns; j++)
+      sum[r * columns + j] = p->add ? load(out + r * p->out_row + W * j) : (vf)0.f;
+  for (int i = 0; i < p->depth; i++, a += p->a_step, b += p->b_step) {
+    vf x[BESIDE];
+    ask(ahead);
+    UNROLL for (int j = 0; j < columns; j++) x[j] = load(b + W * j);
+    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int j = 0; j < columns; j++)
+        sum[r * columns + j] += a[r * p->a_row] * x[j];
+  }
+  UNROLL for (int r = 0; r < rows; r++) UNROLL for (int j = 0; j < columns; j++)
+      store(out + r * p->out_row + W * j, sum[r * columns + j]);
+}
+
+INLINE void product_of_rows(const flyi_product_cpu *p, int rows) {
+  int columns = SUMS / rows, at = 0, steps = p->depth * (p->width / (columns * W));
+  asking ahead = {p->ahead, p->ahead + p->ahead_bytes, steps ? (p->ahead_bytes + steps - 1) / steps : 0};
+  for (; at + columns * W <= p->width; at += columns * W) product_block(p, &ahead, at, rows, columns);
+  for (; at < p->width; at += W) product_block(p, &ahead, at, rows, 1);
 }
 
 static void product(const flyi_product_cpu *p) {
-  int at = 0;
-  for (; at + COLS * W <= p->width; at += COLS * W) product_columns(p, at, COLS);
-  for (; at < p->width; at += W) product_columns(p, at, 1);
+  switch (p->rows) {
+  case 2:
+    product_of_rows(p, 2);
+    break;
+  case 4:
+    product_of_rows(p, 4);
+    break;
+  default:
+    product_of_rows(p, 8);
+    break;
+  }
 }
 
-/* Sums of 4 x 4 products side by side; rows that are not there repeat the last one, and are not stored. Four rows at a
- * time are no pattern that a machine would find: what follows them is asked for. */
-static void dots(const flyi_dots_cpu *d) {
-  enum { SIDE = 4, AHEAD = 12 /* rows */ };
-  const float *a[SIDE];
-  vf sum[SIDE][SIDE];
-  float4 bias;
+enum { DISTANCE = 1024 /* floats */ };
+
+/* What is at float `at` of two rows, one behind the other. */
+INLINE const float *in_pair(const float *a, int64_t a_row, int at, int depth) {
+  return at < depth ? a + at : a + a_row + (at - depth);
+}
+
+/* Sums of 2 x `columns` products, from row r and column `at` on; a row that is not there repeats the last one, and is
+ * not stored. asks: for rows further on. */
+INLINE void dots_of_pair(const flyi_dots_cpu *d, int r, int64_t at, int columns, bool asks) {
+  const float *a = d->a + r * d->a_row, *b = d->b + at * d->b_row;
+  const float *ahead = a + d->a_row * (2 + DISTANCE / (d->depth + 1));
+  int64_t other = r + 1 < d->rows ? d->a_row : 0;
+  vf sum[2][BESIDE];
   int n = 0;
-  for (int i = 0; i < SIDE; i++) {
-    a[i] = d->a + min(i, d->rows - 1) * d->a_row;
-    for (int j = 0; j < SIDE; j++) sum[i][j] = (vf)0.f;
-  }
+  UNROLL for (int j = 0; j < columns; j++) sum[0][j] = sum[1][j] = (vf)0.f;
   for (; n + W <= d->depth; n += W) {
-    vf x[SIDE];
-    UNROLL for (int j = 0; j < SIDE; j++) x[j] = load(d->b + j * d->b_row + n);
-    UNROLL for (int i = 0; i < SIDE; i++) {
-      __builtin_prefetch(a[i] + AHEAD * d->a_row + n);
-      vf y = load(a[i] + n);
-      UNROLL for (int j = 0; j < SIDE; j++) sum[i][j] += y * x[j];
+    UNROLL for (int i = 0; asks && i < 2 * W; i += 16)
+        __builtin_prefetch(in_pair(ahead, d->a_row, 2 * n + i, d->depth));
+    vf x = load(a + n), y = load(a + other + n);
+    UNROLL for (int j = 0; j < columns; j++) {
+      vf z = load(b + j * d->b_row + n);
+      sum[0][j] += x * z, sum[1][j] += y * z;
     }
   }
-  if (n < d->depth)
-    for (int i = 0; i < SIDE; i++)
-      for (int j = 0; j < SIDE; j++)
-        sum[i][j] += load_part(FLY_F32, (const char *)(a[i] + n), d->depth - n) *
-                     load_part(FLY_F32, (const char *)(d->b + j * d->b_row + n), d->depth - n);
-  memcpy(&bias, d->bias, sizeof bias);
-  UNROLL for (int i = 0; i < SIDE; i++) {
-    float4 row = bias + sums_of(sum[i]);
-    if (i < d->rows) memcpy(d->out + i * d->out_row, &row, sizeof row);
+  for (int j = 0; n < d->depth && j < columns; j++) {
+    vf z = load_part(FLY_F32, (const char *)(b + j * d->b_row + n), d->depth - n);
+    sum[0][j] += load_part(FLY_F32, (const char *)(a + n), d->depth - n) * z;
+    sum[1][j] += load_part(FLY_F32, (const char *)(a + other + n), d->depth - n) * z;
   }
+  UNROLL for (int j = 0; j < columns; j += 4) UNROLL for (int i = 0; i < 2; i++) {
+    float4 x;
+    memcpy(&x, d->bias + at + j, sizeof x);
+    x += sums_of(sum[i] + j);
+    if (r + i < d->rows) memcpy(d->out + (r + i) * d->out_row + at + j, &x, sizeof x);
+  }
+}
+
+static void dots(const flyi_dots_cpu *d) {
+  int64_t at = 0;
+  for (; at + BESIDE <= d->columns; at += BESIDE)
+    for (int r = 0; r < d->rows; r += 2) dots_of_pair(d, r, at, BESIDE, at == 0);
+  for (; at < d->columns; at += 4)
+    for (int r = 0; r < d->rows; r += 2) dots_of_pair(d, r, at, 4, at == 0);
 }
 
 static void load_rows(float *out, int64_t out_stride, const void *in, int64_t in_stride, int32_t type, int32_t count,

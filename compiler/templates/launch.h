@@ -73,6 +73,15 @@ typedef struct flyi_pack_cpu {
   uint8_t *state;             /* [blocks]: atomic, for threads that need a block at the same time */
 } flyi_pack_cpu;
 
+/* Rows of other tensors, one for each query: what follows a launch reads or writes them. */
+enum { FLYI_BESIDE = 4 /* tensors, at most */ };
+
+typedef struct flyi_beside_cpu {
+  const char *rows;
+  int64_t stride; /* bytes, as `row` */
+  int32_t row, count;
+} flyi_beside_cpu;
+
 typedef struct flyi_forward_cpu {
   const void *q; /* of (b, h); q, out and lse at the first row where their rows are null */
   void *out;
@@ -99,6 +108,8 @@ typedef struct flyi_forward_cpu {
   void *next_out;
   const int32_t *next_rows; /* of next_q */
   int32_t next_count;
+  const flyi_beside_cpu *beside; /* likewise asked for, one in each block from the second on */
+  int32_t beside_count;
 } flyi_forward_cpu;
 
 /* What a build of the template offers. */
@@ -305,20 +316,22 @@ typedef struct flyi_gated_cpu {
   int64_t out_stride, d_out_stride;
 } flyi_gated_cpu;
 
-/* out[4 rows][width] = sum over i < depth of a[i * a_step + row * a_row] * b[i * b_step + ...], or added to what is
- * there. width: whole vectors. */
+/* out[rows][width] = sum over i < depth of a[i * a_step + row * a_row] * b[i * b_step + ...], or added to what is
+ * there. rows: 2, 4 or 8. width: whole vectors. ahead: bytes that are soon read or written, asked for in passing. */
 typedef struct flyi_product_cpu {
   float *out;
   const float *a, *b;
   int64_t out_row, a_step, a_row, b_step;
-  int32_t width, depth, add;
+  const char *ahead;
+  int64_t ahead_bytes;
+  int32_t rows, width, depth, add;
 } flyi_product_cpu;
 
-/* out[r][c] = bias[c] + sum over i < depth of a[r][i] * b[c][i], for 1 to 4 rows and 4 columns. */
+/* out[r][c] = bias[c] + sum over i < depth of a[r][i] * b[c][i]. columns: a multiple of 4. */
 typedef struct flyi_dots_cpu {
   float *out;
   const float *a, *b, *bias;
-  int64_t out_row, a_row, b_row;
+  int64_t out_row, a_row, b_row, columns;
   int32_t rows, depth;
 } flyi_dots_cpu;
 
@@ -355,6 +368,7 @@ typedef struct flyi_select_cpu {
   int64_t block;      /* keys of one */
   int32_t top;        /* 1 or more */
   int32_t *lists;     /* [count][top]: ascending, the own block last, then -1 */
+  flyi_beside_cpu next; /* queries that this thread most likely takes next: asked for in passing */
   float *scratch;     /* as many as `scratch` says */
 } flyi_select_cpu;
 

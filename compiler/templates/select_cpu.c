@@ -145,6 +145,15 @@ INLINE void load_queries(const flyi_select_cpu *c, float *q, int type) {
   pack_transposed(q, c->q, c->q_stride, NULL, c->count, c->dim, c->dim, 1.f, false, type);
 }
 
+/* Rows of the next queries while the nth of `steps` times ROWS blocks is compared: few at a time, in their order. */
+INLINE void fetch_next(const flyi_beside_cpu *next, int64_t nth, int64_t steps) {
+  enum { MOST = 4 };
+  int64_t each = (next->count + steps - 1) / steps;
+  if (each > MOST) each = MOST;
+  for (int64_t r = nth * each; r < (nth + 1) * each && r < next->count; r++)
+    fetch_row(next->rows + r * next->stride, next->row, false);
+}
+
 static void select_blocks(const flyi_select_cpu *c) {
   float *q = c->scratch;
   best b = {.score = q + BLOCK * c->dim, .most = c->top - 1};
@@ -164,9 +173,11 @@ static void select_blocks(const flyi_select_cpu *c) {
     break;
   }
   int64_t end = b.most ? own[BLOCK - 1] : 0;
-  for (int64_t first = 0; first < end; first += ROWS)
+  for (int64_t first = 0; first < end; first += ROWS) {
+    fetch_next(&c->next, first / ROWS, (end + ROWS - 1) / ROWS);
     for (int at = 0; at < BLOCK; at += CHANNELS)
       score_blocks(c, q, &b, at, (int32_t)first, first + ROWS > own[0] ? own : NULL);
+  }
   for (int i = 0; i < c->count; i++) write_list(&b, i, own[i], c->top, c->lists + (int64_t)i * c->top);
 }
 
