@@ -54,7 +54,8 @@ KERNEL fly_gate_rows_backward(const flyi_cuda_gated call) {
                    logits = row_at(&p->logits, p->logits_type, at), d_logits = row_at(&p->d_logits, p->logits_type, at),
                    share = row_at(&p->d_out, c->type, at);
   float sum = 0;
-  struct gate g = gate_of(load(logits, 0));
+  struct gate g = {0, 0};
+  if (p->channels == 1) g = gate_of(load(logits, 0)); /* by channel, another lane writes there */
   ROLLED for (i32 n = lane_index(); n < c->dim; n += 32) {
     const float x = load(d_out, n);
     if (p->channels != 1) g = gate_of(load(logits, n));
