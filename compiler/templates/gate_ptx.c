@@ -16,8 +16,6 @@ INL struct row row_at(const flyi_cuda_tensor *t, i32 type, struct place at) {
   return row_of(t, type, at.b, at.h, at.row);
 }
 
-INL void warp_barrier(void) { __asm__ volatile("bar.warp.sync -1;" ::: "memory"); }
-
 /* A gate and what is left to 1. */
 struct gate {
   float open, closed;
