@@ -17,6 +17,10 @@ if(FLYMASK_SANITIZE AND CMAKE_C_COMPILER_ID STREQUAL Clang)
     -fno-omit-frame-pointer -g -O1)
 endif()
 
+# Those that become PTX when the library is built, which later devices run as well.
+set(FLYMASK_PTX_FLAGS --target=nvptx64-nvidia-cuda -march=sm_80 --cuda-feature=+ptx70 -std=gnu17 -ffreestanding -O3 -ffp-contract=fast
+  -fno-math-errno -fno-ident)
+
 # flymask_template_objects(OUT source [BF16] [flags...]): one object for each ISA; a template names its symbols with FLYI_ISA.
 # BF16: one more, for bf16 tensors where AVX512-BF16 multiplies them (-DFLYI_DOTS).
 function(flymask_template_objects out source)

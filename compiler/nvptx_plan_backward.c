@@ -19,8 +19,7 @@ enum { KEEP_FIRST = 1, KEEP_BOTH = 3 }; /* operands, as KEEP_K and KEEP_V of bwd
  * does not count. */
 static shape keys_shape(int most, int shared_bytes, bool modified) {
   if (most <= 64 && (modified || shared_bytes < 128 << 10)) return (shape){1, 8, 32, 2, KEEP_BOTH, 0};
-  if (most <= 64 && shared_bytes < 164 << 10) return (shape){2, 4, 32, 2, 0, 0};
-  if (most <= 64) return (shape){2, 4, 16, 2, KEEP_FIRST, 0}; /* the other one spills on sm_90 and later */
+  if (most <= 64) return (shape){2, 4, 16, 2, KEEP_FIRST, 0}; /* both, or 32 rows that pass by, spill */
   if (most <= 128) return (shape){1, 8, 16, 2, modified ? 0 : KEEP_BOTH, 0};
   return (shape){1, 4, 32, shared_bytes < 132 << 10 ? 1 : 2, 0, 1};
 }

@@ -1,5 +1,16 @@
+# NVIDIA's assembler as a test. Without ptxas on the machine, each counts as skipped. flymask_ptxas_add(name label seconds command...)
+function(flymask_ptxas_add name label seconds)
+  if(PTXAS)
+    add_test(NAME ${name} COMMAND ${ARGN})
+  else()
+    add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "no ptxas: skipped")
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${seconds} SKIP_REGULAR_EXPRESSION "no ptxas: skipped"
+    ENVIRONMENT "XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/test-cache;FLYMASK_MASKS=${PROJECT_SOURCE_DIR}/masks")
+endfunction()
+
 # ptxas.MASK.TYPE.D.TARGET.fwd|bwd|decode: NVIDIA's assembler takes the kernels without a warning, and no register spills. Its output lists
-# registers. Without ptxas on the machine, each counts as skipped.
+# registers.
 function(flymask_ptxas_test direction type target dims)
   foreach(dim IN LISTS dims)
     foreach(mask IN LISTS ARGN)
@@ -10,13 +21,8 @@ function(flymask_ptxas_test direction type target dims)
         set(modifier --score ${FLYMASK_PTXAS_SCORE})
       endif()
       string(REPLACE x , value ${dim}) # 192x128: head_dim 192, value_dim 128
-      if(PTXAS)
-        add_test(NAME ${name} COMMAND ${CMAKE_CURRENT_LIST_DIR}/ptxas/check.sh $<TARGET_FILE:flymask> ${PTXAS} ${mask} ${type} ${value} ${target} ${direction} ${modifier})
-      else()
-        add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "no ptxas: skipped")
-      endif()
-      set_tests_properties(${name} PROPERTIES LABELS ci TIMEOUT 300 SKIP_REGULAR_EXPRESSION "no ptxas: skipped"
-        ENVIRONMENT "XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/test-cache;FLYMASK_MASKS=${PROJECT_SOURCE_DIR}/masks")
+      flymask_ptxas_add(${name} ci 300
+        ${CMAKE_CURRENT_LIST_DIR}/ptxas/check.sh $<TARGET_FILE:flymask> ${PTXAS} ${mask} ${type} ${value} ${target} ${direction} ${modifier})
     endforeach()
   endforeach()
 endfunction()
@@ -61,15 +67,26 @@ if(FLYMASK_CLI)
   flymask_ptxas_test(decode bf16 sm_80 "64;112;128;64x128;128x64;256" causal)
   flymask_ptxas_test(decode bf16 sm_90 128 stochastic)
   flymask_ptxas_test(decode f32 sm_80 "32;64;112;128;192x128" causal)
+
+  # ptxas.survey.TYPE.TARGET.fwd|bwd|decode: every mask of the library, at D 64 and 128.
+  set(names)
+  foreach(source IN LISTS MASKS)
+    get_filename_component(mask ${source} NAME_WE)
+    list(APPEND names ${mask})
+  endforeach()
+  foreach(target IN LISTS ptxas_targets)
+    foreach(type bf16 f16 f32)
+      foreach(direction fwd bwd decode)
+        flymask_ptxas_add(ptxas.survey.${type}.${target}.${direction} nightly 3600
+          ${CMAKE_CURRENT_LIST_DIR}/ptxas/survey.sh $<TARGET_FILE:flymask> ${PTXAS} ${type} ${target} ${direction} ${names})
+      endforeach()
+    endforeach()
+  endforeach()
 endif()
 
 # ptxas.rows.TARGET: what no mask is joined with: merging, gated sums, projected gates, MoBA's choice.
 foreach(target sm_80 sm_86 sm_90 sm_100 sm_120)
-  if(PTXAS)
-    add_test(NAME ptxas.rows.${target} COMMAND ${CMAKE_CURRENT_LIST_DIR}/ptxas/rows.sh ${PTXAS} ${target} ${PROJECT_BINARY_DIR}/runtime/merge_ptx.ptx
-      ${PROJECT_BINARY_DIR}/runtime/gate_ptx.ptx ${PROJECT_BINARY_DIR}/runtime/project_ptx.ptx ${PROJECT_BINARY_DIR}/runtime/choose_ptx.ptx)
-  else()
-    add_test(NAME ptxas.rows.${target} COMMAND ${CMAKE_COMMAND} -E echo "no ptxas: skipped")
-  endif()
-  set_tests_properties(ptxas.rows.${target} PROPERTIES LABELS ci TIMEOUT 120 SKIP_REGULAR_EXPRESSION "no ptxas: skipped")
+  flymask_ptxas_add(ptxas.rows.${target} ci 120
+    ${CMAKE_CURRENT_LIST_DIR}/ptxas/rows.sh ${PTXAS} ${target} ${PROJECT_BINARY_DIR}/runtime/merge_ptx.ptx
+    ${PROJECT_BINARY_DIR}/runtime/gate_ptx.ptx ${PROJECT_BINARY_DIR}/runtime/project_ptx.ptx ${PROJECT_BINARY_DIR}/runtime/choose_ptx.ptx)
 endforeach()

@@ -224,10 +224,10 @@ INL void open_block(call_t call, const struct place *p, struct block *x, i32 ali
   x->aligned = aligned;
   copy_own(SHARE_K, x->shared, &call->k, p->b, p->kv_head, rows, p->first, p->keys.length, aligned);
   copy_own(SHARE_V, x->shared + SHARED_V, &call->v, p->b, p->kv_head, rows, p->first, p->keys.length, aligned);
-  if (KEY_TOKENS) UNROLL for (i32 i = 0; i < OUTER; i += bwd_warps * 32) {
-      const i32 t = i + thread_index(), key = p->first + t;
-      const i32 token = t < OUTER && key < p->keys.length ? token_of(rows, p->keys, key, 0) : 0;
-      if (t < OUTER) store_shared(x->shared + SHARED_TOKENS + (u32)t * 4, (u32)token);
+  if (KEY_TOKENS) UNROLL for (i32 i = 0; i < OUTER; i += bwd_warps * 32) { /* behind the last key: not looked at */
+      const i32 t = i + thread_index();
+      if (t < OUTER)
+        store_shared(x->shared + SHARED_TOKENS + (u32)t * 4, (u32)token_of(rows, p->keys, p->first + t, 0));
     }
   if (!bwd_keep) return; /* they belong to the first tile's group */
   copies_commit();

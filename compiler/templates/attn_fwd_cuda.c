@@ -353,6 +353,7 @@ INL void mend(call_t call, const struct place *p, const u32 wrong[MAX_BLOCKS][2]
   struct walk walk = walk_of(&call->by_query, p->b, p->h, p->map_row, p->tiles);
   ROLLED for (struct step s; (s = walk_step(&walk, &call->by_query, p->tiles)).kind != EMPTY;) kinds |= s.kind;
   if (!(kinds & PARTIAL)) return;
+  warp_barrier(); /* other lanes have stored these rows */
   ROLLED for (i32 y = 0; y < 2 * fwd_blocks; y++) {
     u32 left = 0;
     UNROLL for (i32 a = 0; a < 2 * fwd_blocks; a++) left = y == a ? wrong[a / 2][a % 2] : left;

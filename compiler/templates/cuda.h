@@ -56,6 +56,8 @@ INL i32 renewed(i32 x) {
 INL void barrier(void) { __syncthreads(); }
 /* Of `threads` (a multiple of 32) that meet at barrier `id`, 1 to 15. */
 INL void barrier_of(i32 id, i32 threads) { __asm__ volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+/* Of a warp's lanes: what each did to memory comes before what all do. */
+INL void warp_barrier(void) { __asm__ volatile("bar.warp.sync -1;" ::: "memory"); }
 
 /* 16 bytes to shared memory, of which the first `size` are read and the others zero. */
 INL void copy16(u32 to, u64 from, u32 size) {

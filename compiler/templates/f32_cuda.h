@@ -10,8 +10,6 @@ enum { F32_WARPS = 4, MAX_ROWS = 4, MAX_COLUMNS = 4, MAX_EACH = MAX_WIDTH / 8 /*
 
 typedef float scores_t[MAX_ROWS][MAX_COLUMNS];
 
-INL void warp_barrier(void) { __asm__ volatile("bar.warp.sync -1;" ::: "memory"); }
-
 INL void load_floats(float x[4], u32 at) {
   u32 bits[4];
   load_shared4(bits, at);

@@ -16,8 +16,6 @@ INL struct row row_at(const flyi_cuda_tensor *t, i32 type, struct place at) {
   return row_of(t, type, at.b, at.h, at.row);
 }
 
-INL void warp_barrier(void) { __asm__ volatile("bar.warp.sync -1;" ::: "memory"); }
-
 /* A gate and what is left to 1. */
 struct gate {
   float open, closed;
@@ -54,7 +52,8 @@ KERNEL fly_gate_rows_backward(const flyi_cuda_gated call) {
                    logits = row_at(&p->logits, p->logits_type, at), d_logits = row_at(&p->d_logits, p->logits_type, at),
                    share = row_at(&p->d_out, c->type, at);
   float sum = 0;
-  struct gate g = gate_of(load(logits, 0));
+  struct gate g = {0, 0};
+  if (p->channels == 1) g = gate_of(load(logits, 0)); /* by channel, another lane writes there */
   ROLLED for (i32 n = lane_index(); n < c->dim; n += 32) {
     const float x = load(d_out, n);
     if (p->channels != 1) g = gate_of(load(logits, n));

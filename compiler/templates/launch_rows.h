@@ -21,7 +21,7 @@ typedef struct flyi_cuda_partial {
 typedef struct flyi_cuda_merge {
   uint64_t partials;                     /* flyi_cuda_partial [count]; 0: they differ from `first` by steps alone */
   flyi_cuda_partial first;
-  int64_t out_step, lse_step, rows_step; /* elements from a partial to the next */
+  int64_t out_step, lse_step, rows_step; /* elements from a partial to the next; without rows rows_step is 0 */
   flyi_cuda_tensor out, lse;             /* forward: written. backward: d_out and d_lse. lse.data 0: there is none */
   uint64_t out_rows, cu;                 /* int32, forward: where rows go, as flyi_cuda_call; 0: the identity */
   int64_t out_rows_stride_b, out_rows_stride_h;

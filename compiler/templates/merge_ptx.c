@@ -64,7 +64,7 @@ INL flyi_cuda_partial partial_of(merge_t c, i32 i) {
   flyi_cuda_partial p = c->first;
   p.out.data += (u64)(i * c->out_step) * (p.type == TYPE_F32 ? 4 : 2);
   p.lse.data += (u64)(i * c->lse_step) * 4;
-  if (p.rows) p.rows += (u64)(i * c->rows_step) * 4;
+  if (p.rows) p.rows += (u64)(i * c->rows_step) * 4; /* without the branch LLVM keeps p in local memory */
   return p;
 }
 INL i32 partial_row(const flyi_cuda_partial *p, struct place at) {

@@ -12,35 +12,62 @@ void lane_addresses(const warp *w, const instr *i, uint32_t at, uint64_t address
   }
 }
 
-/* Who wrote a word of global memory last, in 64 bits: launch 12, block + 1 27, warp 5, the warp's time 20. */
-enum { TIME_BITS = 20, BLOCK_AT = 25, LAUNCH_AT = 52 };
-#define BLOCK_MASK ((UINT64_C(1) << (LAUNCH_AT - BLOCK_AT)) - 1)
+/* Who touched a word of global memory, in 64 bits: launch 12, block + 1 27, warp 5, lane 6, the warp's time 14. */
+enum { TIME_BITS = 14, LANE_AT = 14, WARP_AT = 20, BLOCK_AT = 25, LAUNCH_AT = 52, SEVERAL = 63 /* lanes */ };
+static uint64_t bits_of(uint64_t touch, int from, int to) { return touch >> from & ((UINT64_C(1) << (to - from)) - 1); }
 
-static bool report_global(warp *w, const instr *i, int lane, uint64_t address, bool write, bool same_block,
-                          uint64_t by) {
-  fault(w, i, lane, CUDA_ERROR_LAUNCH_FAILED, "race: this %s of 0x%llx is not ordered after a write by %s %llu%s",
-        write ? "write" : "read", (unsigned long long)address, same_block ? "warp" : "block", (unsigned long long)by,
-        same_block ? "" : " of the same launch");
+static bool report_global(warp *w, const instr *i, int lane, uint64_t address, bool write, const char *other,
+                          const char *who, uint64_t by, const char *rest) {
+  fault(w, i, lane, CUDA_ERROR_LAUNCH_FAILED, "race: this %s of 0x%llx is not ordered after a %s by %s %llu%s",
+        write ? "write" : "read", (unsigned long long)address, other, who, (unsigned long long)by, rest);
   return false;
 }
 
-/* Blocks that cannot synchronise must not touch what another one stores in the same launch; within a block
- * barriers order warps, as for shared memory. Called for plain accesses. */
-static bool after_writer(warp *w, const instr *i, int lane, allocation *a, uint64_t at, uint32_t bytes, bool write) {
+/* Whether what `mine` does comes after `last`, which a `other` left: blocks of one launch are never ordered, warps
+ * of a block and lanes of a warp by barriers. */
+static bool in_order(warp *w, const instr *i, uint64_t address, bool write, uint64_t mine, uint64_t last,
+                     const char *other) {
+  uint64_t block = bits_of(last, BLOCK_AT, LAUNCH_AT), by = bits_of(last, WARP_AT, BLOCK_AT);
+  uint64_t lane = bits_of(last, LANE_AT, WARP_AT), time = bits_of(last, 0, TIME_BITS);
+  int me = (int)bits_of(mine, LANE_AT, WARP_AT);
+  if (!last || last == mine || last >> LAUNCH_AT != mine >> LAUNCH_AT) return true;
+  if (block != bits_of(mine, BLOCK_AT, LAUNCH_AT))
+    return report_global(w, i, me, address, write, other, "block", block - 1, " of the same launch");
+  if (by != w->index) return time <= w->clocks[by] || report_global(w, i, me, address, write, other, "warp", by, "");
+  if (lane == (uint64_t)me || time < w->clocks[by]) return true;
+  return lane == SEVERAL ? report_global(w, i, me, address, write, other, "warp", by, ", its other lanes")
+                         : report_global(w, i, me, address, write, other, "lane", lane, " of the same warp");
+}
+
+/* A lane has read a word: who has read it since it was last written. */
+static void note_read(atomic_uint_fast64_t *reader, uint64_t mine) {
+  const uint64_t lane_bits = (uint64_t)SEVERAL << LANE_AT;
+  uint64_t last = atomic_load_explicit(reader, memory_order_relaxed);
+  if (last != mine && (last | lane_bits) == (mine | lane_bits)) mine |= lane_bits;
+  atomic_store_explicit(reader, mine, memory_order_relaxed);
+}
+
+/* Blocks that cannot synchronise must not touch what another one stores in the same launch; within a block barriers
+ * order warps and lanes, as for shared memory. Called for plain accesses. Reads are noted where a kernel has written
+ * before. */
+static bool after_others(warp *w, const instr *i, int lane, allocation *a, uint64_t at, uint32_t bytes, bool write) {
   const launch *run = w->cta->run;
-  uint64_t launch_bits = run->serial & 0xfff, block = w->cta->index + 1, now = w->clocks[w->index];
-  atomic_uint_fast64_t *writers = write ? memory_writers(a) : atomic_load_explicit(&a->writers, memory_order_acquire);
-  if (!writers || block > BLOCK_MASK || now >> TIME_BITS) return true;
-  uint64_t mine = launch_bits << LAUNCH_AT | block << BLOCK_AT | (uint64_t)w->index << TIME_BITS | now;
+  uint64_t block = w->cta->index + 1, now = w->clocks[w->index];
+  touched *words = write ? memory_touched(a) : atomic_load_explicit(&a->touched, memory_order_acquire);
+  if (!words || block >> (LAUNCH_AT - BLOCK_AT) || now >> TIME_BITS) return true;
+  if (write && bytes < 4) return true; /* neighbours may share a word */
+  uint64_t mine = (run->serial & 0xfff) << LAUNCH_AT | block << BLOCK_AT | (uint64_t)w->index << WARP_AT |
+                  (uint64_t)(uint32_t)lane << LANE_AT | now;
   for (uint64_t word = at / 4; word * 4 < at + bytes; word++) {
-    uint64_t last = write && bytes >= 4 ? atomic_exchange_explicit(&writers[word], mine, memory_order_relaxed)
-                                        : atomic_load_explicit(&writers[word], memory_order_relaxed);
-    if (!last || last == mine || last >> LAUNCH_AT != launch_bits) continue;
-    if (bytes < 4 && write) continue; /* neighbours may share a word */
-    uint64_t other = last >> BLOCK_AT & BLOCK_MASK, warp_index = last >> TIME_BITS & 31;
-    if (other != block) return report_global(w, i, lane, a->base + word * 4, write, false, other - 1);
-    if (warp_index != w->index && (last & ((1u << TIME_BITS) - 1)) > w->clocks[warp_index])
-      return report_global(w, i, lane, a->base + word * 4, write, true, warp_index);
+    uint64_t last = write ? atomic_exchange_explicit(&words[word].writer, mine, memory_order_relaxed)
+                          : atomic_load_explicit(&words[word].writer, memory_order_relaxed);
+    if (!in_order(w, i, a->base + word * 4, write, mine, last, "write")) return false;
+    if (write) {
+      last = atomic_load_explicit(&words[word].reader, memory_order_relaxed);
+      if (!in_order(w, i, a->base + word * 4, write, mine, last, "read")) return false;
+    } else {
+      note_read(&words[word].reader, mine);
+    }
   }
   return true;
 }
@@ -75,7 +102,7 @@ static uint8_t *global_at(warp *w, const instr *i, int lane, uint64_t address, u
     return NULL;
   }
   if (plain && !w->cta->p->communicates && !w->cta->run->config.no_races && a->kind != MEMORY_CONST &&
-      !after_writer(w, i, lane, a, at, bytes, write))
+      !after_others(w, i, lane, a, at, bytes, write))
     return NULL;
   return a->host + at;
 }

@@ -53,7 +53,7 @@ static CUresult execute(CUstream stream, operation *op) {
   switch (op->kind) {
   case OP_LAUNCH:
     op->run->serial = ++sim.serial;
-    if (!(sim.serial & 0xfff)) memory_forget_writers(); /* launches are told apart by 12 bits */
+    if (!(sim.serial & 0xfff)) memory_forget_touched(); /* launches are told apart by 12 bits */
     result = launch_run(op->run);
     sim.launches++;
     sim.instructions += op->run->instructions;

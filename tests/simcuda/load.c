@@ -49,7 +49,7 @@ static inline uint8_t *quick_at(const warp *w, const instr *i, uint32_t l, ptx_s
 /* The allocation of an address that has passed the checks, if nothing more is to be checked within it. */
 static const allocation *settled(const warp *w, ptx_space space, uint64_t address) {
   allocation *a = space == S_GLOBAL ? memory_find(address) : NULL;
-  bool free = a && (w->cta->p->communicates || !atomic_load_explicit(&a->writers, memory_order_relaxed));
+  bool free = a && (w->cta->p->communicates || !atomic_load_explicit(&a->touched, memory_order_relaxed));
   return free ? a : NULL;
 }
 

@@ -91,22 +91,22 @@ static void drop(allocation *a) {
   }
   free(a->host);
   a->host = NULL;
-  free(atomic_exchange(&a->writers, NULL));
+  free(atomic_exchange(&a->touched, NULL));
 }
 
-atomic_uint_fast64_t *memory_writers(allocation *a) {
-  atomic_uint_fast64_t *writers = atomic_load_explicit(&a->writers, memory_order_acquire), *nobody = NULL;
-  if (writers) return writers;
-  writers = calloc(a->size / 4 + 1, sizeof *writers);
-  if (!writers || atomic_compare_exchange_strong(&a->writers, &nobody, writers)) return writers;
-  free(writers);
+touched *memory_touched(allocation *a) {
+  touched *words = atomic_load_explicit(&a->touched, memory_order_acquire), *nobody = NULL;
+  if (words) return words;
+  words = calloc(a->size / 4 + 1, sizeof *words);
+  if (!words || atomic_compare_exchange_strong(&a->touched, &nobody, words)) return words;
+  free(words);
   return nobody; /* another thread was first */
 }
 
-void memory_forget_writers(void) {
+void memory_forget_touched(void) {
   pthread_mutex_lock(&memory.lock);
-  for (allocation *a = memory.all; a; a = a->next) free(atomic_exchange(&a->writers, NULL));
-  for (allocation *a = atomic_load(&memory.pinned); a; a = a->next) free(atomic_exchange(&a->writers, NULL));
+  for (allocation *a = memory.all; a; a = a->next) free(atomic_exchange(&a->touched, NULL));
+  for (allocation *a = atomic_load(&memory.pinned); a; a = a->next) free(atomic_exchange(&a->touched, NULL));
   pthread_mutex_unlock(&memory.lock);
 }
 

@@ -25,22 +25,25 @@ enum { LANES = 32, MAX_WARPS = 32, BARRIERS = 16, SHARED_BASE = 1024, MAX_SRC = 
 
 /* --- device memory (memory.c) -------------------------------------------------------------------- */
 typedef enum memory_kind { MEMORY_DEVICE, MEMORY_PINNED, MEMORY_VARIABLE, MEMORY_CONST } memory_kind;
+typedef struct touched {
+  atomic_uint_fast64_t writer, reader; /* of a word: the last plain store and load (access.c); 0: none */
+} touched;
 typedef struct allocation {
   uint64_t base, size;
   uint8_t *host; /* what backs it; NULL once freed */
   memory_kind kind;
   bool freed;
   void *context;
-  _Atomic(atomic_uint_fast64_t *) writers; /* by word: the last plain store (access.c); or NULL */
+  _Atomic(touched *) touched; /* by word; NULL: no kernel has stored there */
   struct allocation *next;
 } allocation;
 
 allocation *memory_create(uint64_t size, memory_kind kind, void *context); /* filled with 0xff */
 bool memory_destroy(uint64_t base, memory_kind kind);                      /* false: `base` begins nothing alive */
 allocation *memory_find(uint64_t address); /* also a freed one; NULL: nothing was ever there */
-/* The writers of an allocation, made when first wanted; NULL: no memory. */
-atomic_uint_fast64_t *memory_writers(allocation *a);
-void memory_forget_writers(void);
+/* An allocation's words, made when first wanted; NULL: no memory. */
+touched *memory_touched(allocation *a);
+void memory_forget_touched(void);
 uint64_t memory_in_use(void);
 void memory_count(simcuda_counts *counts);
 void memory_drop_context(void *context);

@@ -180,6 +180,14 @@ static const fault_case cases[] = {
      "mul.wide.u32 %z, %t, 4; add.u64 %z, %z, %g; st.global.u32 [%z], %t; @@ xor.b32 %b, %b, 128; cvt.u64.u32 %z, %b; "
      "add.u64 %z, %z, %g; ld.global.u32 %x, [%z];",
      "bar.sync 0;", "bar.warp.sync -1;", RACE, 64, 0},
+    {"global data of another lane before a barrier",
+     "mul.wide.u32 %z, %t, 4; add.u64 %z, %z, %g; st.global.u32 [%z], %t; @@ xor.b32 %b, %b, 4; cvt.u64.u32 %z, %b; "
+     "add.u64 %z, %z, %g; ld.global.u32 %x, [%z];",
+     "bar.warp.sync -1;", "", RACE, 32, 0},
+    {"global data written over that other lanes read",
+     "setp.eq.u32 %p, %t, 0; @%p st.global.u32 [%g], %t; bar.warp.sync -1; ld.global.u32 %x, [%g]; @@ "
+     "@%p st.global.u32 [%g], %x;",
+     "bar.warp.sync -1;", "", RACE, 32, 0},
     {"branch table index", "list: .branchtargets one, two; mov.u32 %x, @@; brx.idx %x, list; one: two:", "1", "2",
      CUDA_ERROR_ILLEGAL_INSTRUCTION, "branch index", 1, 0},
     {"unknown instruction", "@@", "add.u32 %x, %t, 1;", "vadd.u32.u32.u32 %x, %t, %t;", CUDA_ERROR_INVALID_PTX, "'vadd",
@@ -246,10 +254,14 @@ START_TEST(use_after_free_is_told_from_out_of_bounds) {
 }
 END_TEST
 
-START_TEST(blocks_that_touch_one_word_race) { /* _i: 0 apart, 1 both write, 2 one reads; 3 with atomics in the kernel */
-  static const char *const lines[] = {"st.global.u32 [%z], %c;", "st.global.u32 [%g], %c;",
-                                      "st.global.u32 [%z], %c; ld.global.u32 %c, [%g];",
-                                      "atom.global.add.u32 %c, [%g], 1;"};
+START_TEST(
+    blocks_that_touch_one_word_race) { /* _i: 0 apart, 1 both write, 2 one reads, 3 has read; 4 with atomics in the kernel */
+  static const char *const lines[] = {
+      "st.global.u32 [%z], %c;", "st.global.u32 [%g], %c;", "st.global.u32 [%z], %c; ld.global.u32 %c, [%g];",
+      "st.global.u32 [%z], %c; ld.global.u32 %c, [%g+12];", "atom.global.add.u32 %c, [%g], 1;"};
+  static const char *const by[] = {NULL, "a write by block 0 of the same launch",
+                                   "a write by block 0 of the same launch", "a read by block 2 of the same launch",
+                                   NULL};
   char ptx[700];
   int zeros[4] = {0};
   snprintf(ptx, sizeof ptx,
@@ -265,11 +277,10 @@ START_TEST(blocks_that_touch_one_word_race) { /* _i: 0 apart, 1 both write, 2 on
   void *params[] = {&p};
   for (int again = 0; again < 2; again++) { /* an earlier launch does not count */
     CUresult r = gpu_launch(ptx, "k", 4, 1, 0, params);
-    if (_i == 0 || _i == 3)
+    if (!by[_i])
       ck_cu(r);
     else
-      ck_assert_msg(r == CUDA_ERROR_LAUNCH_FAILED && strstr(simcuda_report(), "by block 0 of the same launch"), "%d %s",
-                    r, simcuda_report());
+      ck_assert_msg(r == CUDA_ERROR_LAUNCH_FAILED && strstr(simcuda_report(), by[_i]), "%d %s", r, simcuda_report());
   }
   gpu_free(p);
 }
@@ -298,7 +309,7 @@ static Suite *suite(void) {
   TCase *c = tcase_create("checks");
   tcase_add_checked_fixture(c, gpu_start, gpu_stop);
   tcase_add_loop_test(c, each_fault_is_found_and_named, 0, CASES);
-  tcase_add_loop_test(c, blocks_that_touch_one_word_race, 0, 4);
+  tcase_add_loop_test(c, blocks_that_touch_one_word_race, 0, 5);
   tcase_add_test(c, use_after_free_is_told_from_out_of_bounds);
   tcase_add_test(c, a_report_names_block_warp_lane_and_line);
   suite_add_tcase(s, c);
