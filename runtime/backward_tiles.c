@@ -198,7 +198,7 @@ static void plan_fetches(tile *t, int64_t query_blocks) {
   int64_t rows = FLYI_BLOCK * (tensors * t->count + (t->far ? 3 * query_blocks : 0));
   int64_t fetches = FLYI_FETCHES * t->count * query_blocks;
   t->fetch->rows = fetches ? 1 + (int)(rows / fetches) : 1;
-  if (b->call->c.geometry.q_rows.rows && b->call->c.q.type != FLY_F32) t->fetch->rows *= 2; /* half the bytes and time */
+  if (b->call->c.geometry.q_rows.rows && b->call->c.q.type != FLY_F32) t->fetch->rows *= 2; /* of half the bytes */
 }
 
 static void take_head(tile *t, int64_t head) {
