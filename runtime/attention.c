@@ -28,12 +28,15 @@ static flyi_pack_cpu keys_of(const flyi_schedule *s, int64_t g, flyi_group group
       .k_stride = c->k.stride[2],
       .v_stride = c->v.stride[2],
       .len_kv = flyi_len_kv(&c->geometry, group.b),
+      .k_bytes = flyi_plane_bytes(&c->k),
+      .v_bytes = flyi_plane_bytes(&c->v),
       .rows = rows,
       .type = c->k.type,
       .dim = c->kernel->desc.head_dim,
       .value_dim = c->kernel->desc.value_dim,
-      .packed_k = s->k + at * s->k_floats,
-      .packed_v = s->v_floats ? s->v + at * s->v_floats : NULL,
+      .packed_k = s->k,
+      .packed_v = s->v_floats ? s->v : NULL,
+      .place = (const int32_t *)(s->place + at),
       .state = s->state + at,
   };
 }
@@ -47,9 +50,12 @@ static void pack_keys(void *context, int64_t item, int worker) {
   if (!s->ahead[g]) return;
   flyi_pack_cpu keys = keys_of(s, g, flyi_schedule_of(s, s->first + g));
   int64_t blocks = flyi_blocks(keys.len_kv);
-  const int32_t *needed = s->needed + g * (s->key_blocks + 1);
-  for (int64_t block = first; block < flyi_min64(first + PACK_BLOCKS, blocks); block++)
-    if (needed[block]) s->code->pack(&keys, block);
+  const atomic_int *users = s->users + g * (s->key_blocks + 1);
+  for (int64_t block = first; block < flyi_min64(first + PACK_BLOCKS, blocks); block++) {
+    if (!atomic_load_explicit(&users[block], memory_order_relaxed)) continue;
+    flyi_schedule_place_block(s, g, block);
+    s->code->pack(&keys, block);
+  }
 }
 
 /* The group whose items contain `item`: item_start ascends. */
@@ -115,6 +121,16 @@ static void place_next(const phase *p, int64_t item, flyi_forward_cpu *f) {
   f->next_out = of_next.out;
 }
 
+/* What comes after an item's rows of out finds all that it needs near. */
+static void forward_and_after(const flyi_schedule *s, place at, flyi_forward_cpu *f, int worker) {
+  const int32_t *starts = s->call->c.geometry.cu_seqlens_q;
+  int64_t b = starts ? 0 : at.group.b, row = flyi_start_of(starts, at.group.b) + at.query;
+  flyi_beside_cpu beside[FLYI_BESIDE];
+  f->beside = beside, f->beside_count = s->after->beside(s->after->context, b, at.h, row, f->count, beside);
+  s->code->forward(f);
+  s->after->rows(s->after->context, b, at.h, row, f->count, worker);
+}
+
 static void attend(void *context, int64_t item, int worker) {
   const phase *p = context;
   const flyi_schedule *s = p->schedule;
@@ -139,23 +155,24 @@ static void attend(void *context, int64_t item, int worker) {
       .score_args = s->call->score_args,
       .sink = c->sink.data ? (const float *)flyi_plane_row(&c->sink, 0, h, 0) : NULL,
       .scratch = s->scratch + worker * s->scratch_bytes,
+      .stream = s->streams && !s->after, /* which reads them */
+      .q_bytes = flyi_plane_bytes(&c->q),
+      .out_bytes = flyi_plane_bytes(&c->out),
   };
   place_queries(s, group.b, h, query, &f);
   place_next(p, item, &f);
   f.run_count = flyi_schedule_runs(s, group.b, h, query, &f.runs);
-  if (!s->after) {
+  int64_t blocks = flyi_blocks(keys.len_kv);
+  flyi_schedule_place_runs(s, g, f.runs, f.run_count, blocks);
+  if (s->after)
+    forward_and_after(s, at, &f, worker);
+  else
     s->code->forward(&f);
-    return;
-  }
-  bool ragged = c->geometry.cu_seqlens_q != NULL;
-  int64_t b = ragged ? 0 : group.b, row = flyi_start_of(c->geometry.cu_seqlens_q, group.b) + query;
-  flyi_beside_cpu beside[FLYI_BESIDE];
-  f.beside = beside, f.beside_count = s->after->beside(s->after->context, b, h, row, f.count, beside);
-  s->code->forward(&f);
-  s->after->rows(s->after->context, b, h, row, f.count, worker);
+  flyi_schedule_done(s, g, f.runs, f.run_count, blocks);
 }
 
 static void run_phase(flyi_schedule *s, int64_t groups) {
+  flyi_places_init(s->places);
   flyi_parallel(&s->threads, groups, prepare_group, s);
   int64_t items = 0;
   for (int64_t g = 0; g < groups; g++) {

@@ -138,8 +138,7 @@ static void run(flyi_backward *b) {
   memset(b->fetch, 0, sizeof *b->fetch * b->workers);
   for (b->first = 0; b->first < b->groups; b->first += b->phase_groups) {
     b->phase = flyi_min64(b->phase_groups, b->groups - b->first);
-    atomic_init(&b->places->top, 0);
-    atomic_init(&b->places->fresh, 0);
+    flyi_places_init(b->places);
     flyi_parallel(&b->threads, flyi_queries_items(b), flyi_queries_begin, b);
     flyi_parallel(&b->threads, b->phase * b->key_tiles, flyi_backward_tile, b);
   }

@@ -50,12 +50,6 @@ void flyi_sink_gradient(const struct flyi_backward *b);
 /* A tile of keys: what one item of work takes through all queries that see them, in blocks of 64 keys. */
 enum { FLYI_TILE_BLOCKS = 4 /* at most */, FLYI_CACHE_BYTES = 768 << 10 /* of a core's second-level cache */ };
 
-/* Places for blocks of queries that are taken, given back, and taken again while they are in the cache. */
-typedef struct flyi_places {
-  _Atomic uint64_t top; /* of those that were given back, 1 + place; 0: none. Above, a count of changes */
-  atomic_uint fresh;    /* the first of those that never were taken */
-} flyi_places;
-
 typedef struct flyi_backward {
   const flyi_call *call;
   const fly_map *map;

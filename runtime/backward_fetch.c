@@ -17,6 +17,7 @@ void flyi_fetch_add(flyi_fetch_cpu *f, const fly_tensor *t, int64_t b, int64_t h
       .step = t->stride[2] * size,
       .count = count,
       .bytes = (int)(t->shape[3] * size),
+      .far = rows && flyi_plane_bytes(t) > FLYI_FAR_BYTES,
   };
   f->part[(f->first + f->count++) % FLYI_FETCH_PARTS] = part;
   int64_t each = part.step > 0 && part.step < PAGE_BYTES ? PAGE_BYTES / part.step : 1;

@@ -50,27 +50,6 @@ static void find_rows(const flyi_backward *b, flyi_queries *x) {
     x->d_q = b->d_q + (b->d_q_in_place ? x->plane : place) * FLYI_BLOCK * b->k_width;
 }
 
-/* A place, the one that was given back last: it is in the cache. A count of changes beside `top` tells a list that has
- * changed in between from one that has not, though the same place be its first again. */
-static int32_t take_place(const flyi_backward *b) {
-  flyi_places *p = b->places;
-  uint64_t top = atomic_load_explicit(&p->top, memory_order_acquire), next;
-  do {
-    if (!(uint32_t)top) return (int32_t)atomic_fetch_add_explicit(&p->fresh, 1, memory_order_relaxed);
-    next = ((top >> 32) + 1) << 32 | atomic_load_explicit(&b->after[(uint32_t)top - 1], memory_order_relaxed);
-  } while (!atomic_compare_exchange_weak_explicit(&p->top, &top, next, memory_order_acq_rel, memory_order_acquire));
-  return (int32_t)((uint32_t)top - 1);
-}
-
-static void give_place(const flyi_backward *b, int32_t place) {
-  flyi_places *p = b->places;
-  uint64_t top = atomic_load_explicit(&p->top, memory_order_relaxed), next;
-  do {
-    atomic_store_explicit(&b->after[place], (uint32_t)top, memory_order_relaxed);
-    next = ((top >> 32) + 1) << 32 | (uint32_t)(place + 1);
-  } while (!atomic_compare_exchange_weak_explicit(&p->top, &top, next, memory_order_acq_rel, memory_order_relaxed));
-}
-
 /* The tile of the first block of keys, from `block` on, that a block of queries sees some of. */
 static int next_tile(const flyi_backward *b, const flyi_queries *x, int64_t block) {
   const fly_run *runs;
@@ -152,6 +131,7 @@ static void fetch_next(const flyi_backward *b, const flyi_queries *x, flyi_fetch
   flyi_fetch_add(fetch, &c->q, x->group.b, x->h, first_row, rows, count);
   flyi_fetch_add(fetch, &c->out, x->group.b, x->h, first_row, out_rows, count);
   flyi_fetch_add(fetch, &c->d_out, x->group.b, x->h, first_row, out_rows, count);
+  if (out_rows) flyi_fetch_add(fetch, &c->lse, x->group.b, x->h, first_row, out_rows, count);
   if (b->d_q_in_place) flyi_fetch_add(fetch, &c->d_q, x->group.b, x->h, first_row, NULL, count);
 }
 
@@ -189,7 +169,7 @@ void flyi_queries_open(const flyi_backward *b, flyi_queries *x, int tile, flyi_f
   x->first = next_tile(b, x, 0) == tile;
   if (x->first) {
     fetch_next(b, x, fetch);
-    b->place[x->slot] = take_place(b);
+    b->place[x->slot] = flyi_place_take(b->places, b->after);
     find_rows(b, x);
     pack(b, x);
     atomic_store_explicit(turn, tile, memory_order_release);
@@ -210,6 +190,6 @@ void flyi_queries_add(const flyi_backward *b, const flyi_queries *x, int tile, c
   int next = next_tile(b, x, (int64_t)(tile + 1) * b->tile_blocks);
   if (next == DONE && !b->queries.repeats && !x->d_q_in_place)
     flyi_side_store(b, &b->queries, 0, x->group.b, x->h, x->row, x->count, x->d_q, b->k_width);
-  if (next == DONE) give_place(b, b->place[x->slot]);
+  if (next == DONE) flyi_place_give(b->places, b->after, b->place[x->slot]);
   atomic_store_explicit(turn, next, memory_order_release);
 }

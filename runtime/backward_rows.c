@@ -7,11 +7,7 @@
 
 #include "backward.h"
 
-enum {
-  FINISH_ROWS = 256, /* of a tensor, at a time */
-  CACHE_LINE = 64,
-  STREAM_BYTES = 1 << 20 /* of a core's second-level cache */
-};
+enum { FINISH_ROWS = 256 /* of a tensor, at a time */ };
 
 /* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
@@ -35,22 +31,16 @@ static fly_status find_repeats(const flyi_backward *b, flyi_side *side, fly_erro
   return flyi_rows_repeat(map, &c->geometry, side->queries, side->rows, &side->repeats, &where, error);
 }
 
-static bool is_lines(const fly_tensor *t) {
-  int64_t size = (int64_t)fly_type_size(t->type), line = CACHE_LINE / size;
-  return (uintptr_t)t->data % CACHE_LINE == 0 && t->shape[3] % line == 0 && t->stride[0] % line == 0 &&
-         t->stride[1] % line == 0 && t->stride[2] % line == 0;
-}
-
 /* Where all rows of a side's gradients may go past the cache, and are more than a core's own holds. */
 static bool can_stream(const flyi_backward *b, const flyi_side *side) {
   int64_t bytes = 0;
   for (int i = 0; i < side->count; i++) {
     const fly_tensor *t = side->gradient[i];
     if (!t->data) continue;
-    if ((int32_t)t->type != b->code->stream_type || !is_lines(t)) return false;
-    bytes += t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3] * (int64_t)fly_type_size(t->type);
+    if ((int32_t)t->type != b->code->stream_type || !flyi_is_lines(t)) return false;
+    bytes += flyi_tensor_bytes(t);
   }
-  return !side->repeats && !b->call->c.add_gradients && bytes > STREAM_BYTES;
+  return !side->repeats && !b->call->c.add_gradients && bytes > FLYI_STREAM_BYTES;
 }
 
 fly_status flyi_side_plan(const flyi_backward *b, bool queries, flyi_side *side, fly_error *error) {

@@ -12,8 +12,6 @@
 
 #include "backward.h"
 
-enum { MAP_ROWS = 4 /* of a row map, asked for at a time */ };
-
 /* A block of 64 keys of the tile, and how far its row of the transposed map has been walked. */
 typedef struct key_block {
   const fly_run *run, *end;
@@ -189,16 +187,18 @@ static void fetch_queries(tile *t, int64_t head, int64_t block) {
 }
 
 /* Whether Q, dO and dQ of so many blocks of queries stay in the cache until the next tile, and how many rows to ask for
- * at a time, so that all that a tile needs (Q, O, dO, K, V and the gradients, of its rows) comes with its blocks. Whole
- * rows, because a count that changes from time to time would cost more than it hides. */
+ * at a time, so that all that a tile needs (Q, O, dO, K, V and the gradients, of its rows; LSE, where a map scatters
+ * it) comes with its blocks, and no faster. Whole rows, because a count that changes from time to time would cost more
+ * than it hides. */
 static void plan_fetches(tile *t, int64_t query_blocks) {
   const flyi_backward *b = t->b;
-  const fly_geometry *g = &b->call->c.geometry;
   t->far = query_blocks * FLYI_BLOCK * (2 * b->k_width + b->v_width) * 4 > FLYI_CACHE_BYTES;
-  int tensors = 5 + (b->d_q_in_place || !b->queries.streams) + (b->keys.streams ? 0 : 2);
+  int tensors = 5 + (b->call->c.out_rows.rows != NULL) + (b->d_q_in_place || !b->queries.streams);
+  if (!b->keys.streams) tensors += 2;
   int64_t rows = FLYI_BLOCK * (tensors * t->count + (t->far ? 3 * query_blocks : 0));
   int64_t fetches = FLYI_FETCHES * t->count * query_blocks;
-  t->fetch->rows = g->q_rows.rows || g->kv_rows.rows ? MAP_ROWS : fetches ? 1 + (int)(rows / fetches) : 1;
+  t->fetch->rows = fetches ? 1 + (int)(rows / fetches) : 1;
+  if (b->call->c.geometry.q_rows.rows && b->call->c.q.type != FLY_F32) t->fetch->rows *= 2; /* of half the bytes */
 }
 
 static void take_head(tile *t, int64_t head) {

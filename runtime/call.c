@@ -55,6 +55,19 @@ bool flyi_in_place(const fly_tensor *t, const fly_row_map *rows, int lanes) {
          (uintptr_t)t->data % (4 * lanes) == 0 && t->stride[0] % lanes == 0 && t->stride[1] % lanes == 0;
 }
 
+int64_t flyi_tensor_bytes(const fly_tensor *t) {
+  return t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3] * (int64_t)fly_type_size(t->type);
+}
+
+int64_t flyi_plane_bytes(const fly_tensor *t) { return t->shape[2] * t->stride[2] * (int64_t)fly_type_size(t->type); }
+
+bool flyi_is_lines(const fly_tensor *t) {
+  enum { CACHE_LINE = 64 };
+  int64_t size = (int64_t)fly_type_size(t->type), line = CACHE_LINE / size;
+  return (uintptr_t)t->data % CACHE_LINE == 0 && t->shape[3] % line == 0 && t->stride[0] % line == 0 &&
+         t->stride[1] % line == 0 && t->stride[2] % line == 0;
+}
+
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
 
 int64_t flyi_group_heads(const flyi_call *call) {

@@ -69,6 +69,13 @@ fly_status flyi_rows_repeat(const fly_row_map *map, const fly_geometry *g, bool 
  * (loads that straddle cache lines cost a product 5 %), and rows side by side (a power of two apart, they would meet
  * in the same sets of the cache). */
 bool flyi_in_place(const fly_tensor *t, const fly_row_map *rows, int lanes);
+/* All elements; from the first row of a (batch, head) to the end of its last one. */
+int64_t flyi_tensor_bytes(const fly_tensor *t);
+int64_t flyi_plane_bytes(const fly_tensor *t);
+/* Whether rows are whole lines of the cache: they may then be written past it. Worth it for tensors of more bytes than
+ * a core's second-level cache has. */
+bool flyi_is_lines(const fly_tensor *t);
+enum { FLYI_STREAM_BYTES = 1 << 20 };
 /* How many workers a call can keep busy with `items`, at so many multiply-adds a pair: fewer where waking a thread
  * would cost more than it does. */
 int64_t flyi_worth_sharing(const flyi_call *call, int products, int64_t items);
@@ -81,6 +88,19 @@ fly_status flyi_workspace_check(const fly_attention *call, int64_t need, fly_err
 /* A workspace for a call that brings none, and its end: the last one is kept for the next call. */
 void *flyi_workspace_take(size_t bytes) FLYI_MUST_CHECK;
 void flyi_workspace_give(void *workspace);
+
+/* ---- places (places.c) ------------------------------------------------------------------------------------------- */
+
+/* Parts of a workspace that are taken, given back, and taken again while they are in the cache: the one that was given
+ * back last comes first. after[places]: 1 + the next one of those that are free; 0: none. */
+typedef struct flyi_places {
+  _Atomic uint64_t top; /* of those that were given back, 1 + place; 0: none. Above, a count of changes */
+  atomic_uint fresh;    /* the first of those that never were taken */
+} flyi_places;
+
+void flyi_places_init(flyi_places *places);
+int32_t flyi_place_take(flyi_places *places, atomic_uint *after);
+void flyi_place_give(flyi_places *places, atomic_uint *after, int32_t place);
 
 /* ---- the sizes it works in (sizes.c) ----------------------------------------------------------------------------- */
 
@@ -121,10 +141,14 @@ typedef struct flyi_schedule {
   fly_cpu_sizes sizes;
   int64_t k_floats, v_floats;       /* of a packed block; v_floats 0: V is used where it is */
   int64_t scratch_bytes, bytes;
+  bool streams;  /* rows of out go past the cache */
   int64_t first; /* group of the current phase */
   /* The workspace, [phase_groups] each: */
-  float *k, *v;        /* [key_blocks, ...] */
-  int32_t *needed;     /* [key_blocks + 1]: whether some query of the group sees the block */
+  float *k, *v;        /* [key_blocks, ...], a place each */
+  flyi_places *places; /* one for all groups */
+  atomic_uint *next_place; /* [key_blocks]: of places */
+  atomic_int *place;   /* [key_blocks]: where a block is packed, FLYI_NOWHERE: nobody needed it yet */
+  atomic_int *users;   /* [key_blocks + 1]: items that see the block and are not done */
   uint8_t *state;      /* [key_blocks]: FLYI_UNPACKED and so on */
   uint8_t *ahead;      /* whether the group's keys are packed before anything else */
   flyi_item *items;    /* [group_heads * query_blocks], the most expensive first */
@@ -137,8 +161,13 @@ void flyi_schedule_plan(flyi_schedule *s, const flyi_call *call);
 void flyi_schedule_use_map(flyi_schedule *s, const fly_map *map);
 /* Where the arrays are in `workspace`, which has s->bytes. */
 void flyi_schedule_place(flyi_schedule *s, void *workspace);
-/* Fills needed and items of the phase's group g. */
+/* Fills items and users of the phase's group g. */
 void flyi_schedule_group(flyi_schedule *s, int64_t g);
+/* A place for each block of keys of an item's runs, or one block; and when the item is done, those back that no other
+ * one needs. */
+void flyi_schedule_place_block(const flyi_schedule *s, int64_t g, int64_t block);
+void flyi_schedule_place_runs(const flyi_schedule *s, int64_t g, const fly_run *runs, int64_t count, int64_t blocks);
+void flyi_schedule_done(const flyi_schedule *s, int64_t g, const fly_run *runs, int64_t count, int64_t blocks);
 
 /* Group g of the call. */
 flyi_group flyi_schedule_of(const flyi_schedule *s, int64_t g);

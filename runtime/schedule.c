@@ -3,9 +3,10 @@
  *
  * Workspace, with n = keys of the longest entry rounded up to 64, m = queries likewise, D and DV padded (launch.h):
  *
- *     groups a phase * (4 n (D + DV) + n / 8 + m / 8 * heads a group)  +  workers * (512 (D + DV) + 34 KiB)   bytes
+ *     groups a phase * (4 n (D + DV) + n / 5 + m / 8 * heads a group)  +  workers * (512 (D + DV) + 34 KiB)   bytes
  *
- * A phase has as many groups as fit in the phase_bytes of its workers (sizes.c), and at least one. */
+ * of which a window uses the same few places of keys again and again. A phase has as many groups as fit in the
+ * phase_bytes of its workers (sizes.c), and at least one. */
 #include <string.h>
 
 #include "call.h"
@@ -30,14 +31,17 @@ void flyi_schedule_place(flyi_schedule *s, void *workspace) {
   int64_t used = 0, n = s->phase_groups, keys = s->key_blocks;
   char *base = workspace;
   int64_t k = carve(&used, n * keys * s->k_floats * 4), v = carve(&used, n * keys * s->v_floats * 4);
-  int64_t needed = carve(&used, n * (keys + 1) * 4), state = carve(&used, n * keys);
+  int64_t places = carve(&used, (int64_t)sizeof *s->places), after = carve(&used, n * keys * 4);
+  int64_t place = carve(&used, n * keys * 4), users = carve(&used, n * (keys + 1) * 4), state = carve(&used, n * keys);
   int64_t ahead = carve(&used, n);
   int64_t items = carve(&used, n * s->group_heads * s->query_blocks * (int64_t)sizeof(flyi_item));
   int64_t starts = carve(&used, (n + 1) * 8), scratch = carve(&used, s->workers * s->scratch_bytes);
   s->bytes = used;
   if (!base) return;
   s->k = (float *)(base + k), s->v = (float *)(base + v);
-  s->needed = (int32_t *)(base + needed), s->state = (uint8_t *)(base + state), s->ahead = (uint8_t *)(base + ahead);
+  s->places = (flyi_places *)(base + places), s->next_place = (atomic_uint *)(base + after);
+  s->place = (atomic_int *)(base + place), s->users = (atomic_int *)(base + users);
+  s->state = (uint8_t *)(base + state), s->ahead = (uint8_t *)(base + ahead);
   s->items = (flyi_item *)(base + items), s->item_start = (int64_t *)(base + starts);
   s->scratch = base + scratch;
 }
@@ -64,6 +68,8 @@ void flyi_schedule_plan(flyi_schedule *s, const flyi_call *call) {
   s->v_floats = flyi_in_place(&c->v, &c->geometry.kv_rows, s->code->lanes)
                     ? 0
                     : round_up(d->value_dim, s->code->lanes) * (FLYI_BLOCK / pair);
+  s->streams = c->out_rows.rows && (int32_t)c->out.type == s->code->stream_type && flyi_is_lines(&c->out) &&
+               flyi_tensor_bytes(&c->out) > FLYI_STREAM_BYTES;
   s->scratch_bytes = round_up(s->code->scratch_size(d->head_dim, d->value_dim), 64);
   s->sizes = call->sizes;
   flyi_sizes_complete(&s->sizes, FLYI_ITEM_QUERIES, large_items(s), s->workers);
@@ -122,21 +128,38 @@ static int64_t order_items(const flyi_schedule *s, flyi_group group, int64_t eac
   return most;
 }
 
-static void mark_needed(const flyi_schedule *s, flyi_group group, int64_t queries, int64_t key_blocks,
-                        int32_t *needed) {
-  int64_t wide = s->map->info.tile_kv / FLYI_BLOCK;
-  int64_t planes = s->map->info.heads == 1 ? 1 : s->group_heads;
-  for (int64_t i = 0; i <= key_blocks; i++) needed[i] = 0;
-  for (int64_t h = 0; h < planes; h++)
-    for (int64_t query = 0; query < queries; query += s->map->info.tile_q) {
+/* Before items run: nobody else looks. */
+static void add_users(atomic_int *users, int count) {
+  atomic_store_explicit(users, atomic_load_explicit(users, memory_order_relaxed) + count, memory_order_relaxed);
+}
+
+/* Blocks of keys [first, last) of a run. */
+typedef struct block_range {
+  int64_t first, last;
+} block_range;
+
+static block_range blocks_of(const flyi_schedule *s, fly_run run, int64_t blocks) {
+  int64_t wide = s->map->info.tile_kv / FLYI_BLOCK, first = run.first * wide;
+  return (block_range){flyi_min64(first, blocks), flyi_min64(first + run.count * wide, blocks)};
+}
+
+/* Counts each block's items: where runs begin and end, to be summed. */
+static void count_users(const flyi_schedule *s, flyi_group group, int64_t each, int64_t blocks, atomic_int *users) {
+  int sum = 0;
+  for (int64_t i = 0; i <= blocks; i++) atomic_init(&users[i], 0);
+  for (int64_t h = 0; h < s->group_heads; h++)
+    for (int64_t index = 0; index < each; index++) {
       const fly_run *runs;
-      int64_t count = flyi_schedule_runs(s, group.b, group.h + h, query, &runs);
-      for (int64_t i = 0; i < count; i++) { /* where runs begin and end, to be summed */
-        needed[flyi_min64(runs[i].first * wide, key_blocks)]++;
-        needed[flyi_min64(((int64_t)runs[i].first + runs[i].count) * wide, key_blocks)]--;
+      int64_t count = flyi_schedule_runs(s, group.b, group.h + h, index * s->item_queries, &runs);
+      for (int64_t i = 0; i < count; i++) {
+        block_range range = blocks_of(s, runs[i], blocks);
+        add_users(&users[range.first], 1), add_users(&users[range.last], -1);
       }
     }
-  for (int64_t i = 1; i < key_blocks; i++) needed[i] += needed[i - 1];
+  for (int64_t i = 0; i < blocks; i++) {
+    sum += atomic_load_explicit(&users[i], memory_order_relaxed);
+    atomic_store_explicit(&users[i], sum, memory_order_relaxed);
+  }
 }
 
 void flyi_schedule_group(flyi_schedule *s, int64_t g) {
@@ -147,6 +170,36 @@ void flyi_schedule_group(flyi_schedule *s, int64_t g) {
   int64_t most = order_items(s, group, each, s->items + g * s->group_heads * s->query_blocks);
   memset(s->state + g * s->key_blocks, FLYI_UNPACKED, (size_t)key_blocks);
   s->ahead[g] = s->workers > 1 && AHEAD_PART * most * s->map->info.tile_kv >= key_blocks * FLYI_BLOCK;
-  if (s->ahead[g]) mark_needed(s, group, queries, key_blocks, s->needed + g * (s->key_blocks + 1));
+  count_users(s, group, each, key_blocks, s->users + g * (s->key_blocks + 1));
+  for (int64_t i = 0; i < key_blocks; i++) atomic_init(&s->place[g * s->key_blocks + i], FLYI_NOWHERE);
   s->item_start[g] = each * s->group_heads;
+}
+
+/* ---- places of packed blocks ------------------------------------------------------------------------------------ */
+
+void flyi_schedule_place_block(const flyi_schedule *s, int64_t g, int64_t block) {
+  atomic_int *place = &s->place[g * s->key_blocks + block];
+  int nowhere = FLYI_NOWHERE;
+  if (atomic_load_explicit(place, memory_order_acquire) != nowhere) return;
+  int32_t mine = flyi_place_take(s->places, s->next_place);
+  if (!atomic_compare_exchange_strong_explicit(place, &nowhere, mine, memory_order_acq_rel, memory_order_acquire))
+    flyi_place_give(s->places, s->next_place, mine); /* another worker was faster */
+}
+
+void flyi_schedule_place_runs(const flyi_schedule *s, int64_t g, const fly_run *runs, int64_t count, int64_t blocks) {
+  for (int64_t i = 0; i < count; i++) {
+    block_range range = blocks_of(s, runs[i], blocks);
+    for (int64_t block = range.first; block < range.last; block++) flyi_schedule_place_block(s, g, block);
+  }
+}
+
+void flyi_schedule_done(const flyi_schedule *s, int64_t g, const fly_run *runs, int64_t count, int64_t blocks) {
+  for (int64_t i = 0; i < count; i++) {
+    block_range range = blocks_of(s, runs[i], blocks);
+    for (int64_t block = range.first; block < range.last; block++) {
+      atomic_int *place = &s->place[g * s->key_blocks + block], *users = &s->users[g * (s->key_blocks + 1) + block];
+      if (atomic_fetch_sub_explicit(users, 1, memory_order_acq_rel) == 1)
+        flyi_place_give(s->places, s->next_place, atomic_load_explicit(place, memory_order_relaxed));
+    }
+  }
 }

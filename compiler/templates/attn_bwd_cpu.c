@@ -34,23 +34,11 @@
 #endif
 #include "bwd_block.h"
 #include "bwd_pack.h"
+#include "fetch.h"
 
 /* ---- rows that are needed soon ----------------------------------------------------------------------------------- */
 
 _Static_assert(5 * GROUPS == FLYI_FETCHES, "ROWS of P, G, dV, dK and dQ");
-
-enum { TOGETHER = 16 }; /* rows of a map */
-
-INLINE const char *row_of(const flyi_fetch_part *part, int row) {
-  return part->plane + (part->rows ? part->rows[row] : row) * part->step;
-}
-
-/* A request whose address takes long to find holds up the core. Rows of a map have a page each: their first lines come
- * side by side, ahead of the others. */
-INLINE void fetch_first_lines(const flyi_fetch_part *part, int row) {
-  int first = row ? row + TOGETHER : 0, last = min(row + 2 * TOGETHER, part->count);
-  for (int i = first; i < last; i++) fetch_row(row_of(part, i), 1, false);
-}
 
 /* Asks for a few rows. All at once would fill the queue of what the core waits for, and hold up the block. Into the
  * nearest cache, although they wait in the next one: Zen 5 drops requests for that one alone, for seconds on end, once
@@ -58,7 +46,7 @@ INLINE void fetch_first_lines(const flyi_fetch_part *part, int row) {
 INLINE void fetch_rows(flyi_fetch_cpu *f) {
   for (int i = 0; i < f->rows && f->count; i++) {
     const flyi_fetch_part *part = &f->part[f->first];
-    if (part->rows && f->row % TOGETHER == 0) fetch_first_lines(part, f->row);
+    fetch_first_lines(part, f->row);
     fetch_row(row_of(part, f->row), part->bytes, false);
     if (++f->row < part->count) continue;
     f->row = 0, f->count--;

@@ -227,18 +227,13 @@ typedef struct tile {
   const word *k, *v;
   int64_t v_stride;         /* from PAIR values to the next ones */
   bool special;             /* V holds an infinity or a NaN */
-  const flyi_pack_cpu *raw; /* null, or the next block is still to be packed */
+  const flyi_pack_cpu *raw; /* null, or the next block is still to be packed and asked for */
   rows_of_block next;
   const flyi_forward_cpu *opening; /* the call, in its first block */
   const flyi_beside_cpu *beside;   /* null: none */
 } tile;
 
-/* Into the nearest cache, although they wait in the next one: Zen 5 drops requests for that one alone at times. */
-INLINE void fetch_bytes(const void *data, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)data + i, 0, 3);
-}
-
-/* The same of the rows [from, to) of a block. */
+/* Asks for the rows [from, to) of a block. */
 INLINE void fetch_rows(const flyi_pack_cpu *p, const rows_of_block *b, int from, int to) {
   int size = element_size(p->type);
   for (int i = from; i < min(to, b->count); i++) {
@@ -250,25 +245,27 @@ INLINE void fetch_rows(const flyi_pack_cpu *p, const rows_of_block *b, int from,
 /* The next block most likely follows this one: each ROWS queries fetch their share of it, as rows where it is still to
  * be packed; in the first block, the rows of out that they will write and those of Q that come next; in others, rows
  * beside these. streams: packed blocks are worth it, which follow each other for long. */
-INLINE void fetch_next(const tile *t, const shape *s, int r0, bool streams) {
+INLINE void fetch_next(work *w, const tile *t, const shape *s, int r0, bool streams) {
   int step = r0 / ROWS;
   if (t->raw) {
     fetch_rows(t->raw, &t->next, step * s->fetch_rows, (step + 1) * s->fetch_rows);
-    fetch_row((const char *)(t->next.packed_k + step * s->fetch_k), s->fetch_k * (int)sizeof(word), true);
+    if (t->next.packed_k)
+      fetch_row((const char *)(t->next.packed_k + step * s->fetch_k), s->fetch_k * (int)sizeof(word), true);
     if (t->next.packed_v)
       fetch_row((const char *)(t->next.packed_v + step * s->fetch_v), s->fetch_v * (int)sizeof(word), true);
-  } else if (streams) {
-    fetch_bytes(t->k + BLOCK * s->depth + step * s->fetch_k, s->fetch_k * (int)sizeof(word));
-    fetch_bytes(t->v + BLOCK / PAIR * t->v_stride + step * s->fetch_v, s->fetch_v * (int)sizeof(word));
+  } else if (streams && t->next.packed_k) {
+    const float *v = t->next.packed_v ? t->next.packed_v : t->next.v;
+    fetch_bytes(t->next.packed_k + step * s->fetch_k, s->fetch_k * (int)sizeof(word));
+    fetch_bytes(v + step * s->fetch_v, s->fetch_v * (int)sizeof(word));
   }
   const flyi_forward_cpu *c = t->opening;
-  for (int i = r0; c && i < min(r0 + ROWS, c->count); i++)
-    fetch_row(row_at(c->out, c->out_stride, c->out_rows, i, c->out_type), c->value_dim * element_size(c->out_type),
-              true);
-  for (int i = r0; c && c->next_q && i < min(r0 + ROWS, c->next_count); i++)
-    fetch_bytes(row_at(c->next_q, c->q_stride, c->next_rows, i, c->type), c->dim * element_size(c->type));
+  for (int i = r0; c && !c->out_rows && i < min(r0 + ROWS, c->count); i++)
+    fetch_row(row_at(c->out, c->out_stride, NULL, i, c->out_type), c->value_dim * element_size(c->out_type), true);
+  for (int i = r0; c && c->next_q && !c->next_rows && i < min(r0 + ROWS, c->next_count); i++)
+    fetch_bytes(row_at(c->next_q, c->q_stride, NULL, i, c->type), c->dim * element_size(c->type));
   for (int i = r0; t->beside && i < min(r0 + ROWS, t->beside->count); i++)
     fetch_bytes(t->beside->rows + i * t->beside->stride, t->beside->row);
+  fetch_ahead(&w->ahead);
 }
 
 static const waiting nobody = {.row = -1};
@@ -309,10 +306,10 @@ SEPARATE void full_block(work *w, shape s, tile t, int first_row, int last_row) 
   const seen all = {0, BLOCK};
   for (int batch = first_row; batch < last_row; batch += BATCH) {
     int end = min(batch + BATCH, last_row);
-    fetch_next(&t, &s, batch, true);
+    fetch_next(w, &t, &s, batch, true);
     score_keys(w, &s, batch, t.k, COMPUTED, 0, BLOCK / W, NULL, nobody);
     for (int r0 = batch + ROWS; r0 < end; r0 += ROWS) {
-      fetch_next(&t, &s, r0, true);
+      fetch_next(w, &t, &s, r0, true);
       score_keys(w, &s, r0, t.k, COMPUTED, 0, BLOCK / W, NULL, (waiting){r0 - ROWS, true, all});
     }
     weigh_rows(w, (end - 1) / ROWS * ROWS, all);
@@ -351,7 +348,7 @@ INLINE void partial_rows(work *w, const shape *s, const tile *t, int r0, int row
   for (int i = 0; i * ROWS < rows; i++) {
     int row = r0 + i * ROWS;
     keys[i] = seen_by(bits + i * ROWS, ROWS);
-    fetch_next(t, s, row, false);
+    fetch_next(w, t, s, row, false);
     if (!keys[i].last) continue;
     int from = keys[i].first / W, to = (keys[i].last + W - 1) / W;
     if (before.row < 0)
@@ -396,7 +393,7 @@ INLINE void scored_rows(const flyi_forward_cpu *c, work *w, const shape *s, cons
   if (t->special) drop_hidden(w->scores, bits, rows);
   for (int i = 0; i * ROWS < rows; i++) {
     int row = r0 + i * ROWS, low = keys[i].first, high = keys[i].last;
-    fetch_next(t, s, row, false);
+    fetch_next(w, t, s, row, false);
     if (!high) continue;
     if (whole)
       score_keys(w, s, row, t->k, READ, 0, BLOCK / W, NULL, nobody);
@@ -417,17 +414,17 @@ SEPARATE void scored_block(const flyi_forward_cpu *c, work *w, shape s, tile t, 
 /* All queries against one block of keys, the nth of the call. */
 INLINE void run_block(const flyi_forward_cpu *c, work *w, const shape *s, int64_t block, bool full, int64_t nth) {
   const flyi_pack_cpu *p = c->keys;
-  int64_t key0 = block * BLOCK, keys = p->len_kv - key0;
+  int64_t key0 = block * BLOCK, keys = p->len_kv - key0, place = place_of(p, block);
   uint8_t state = packed_state(p, block);
-  bool raw = keys > BLOCK && __atomic_load_n(p->state + block + 1, __ATOMIC_RELAXED) == FLYI_UNPACKED;
-  tile t = {.k = (const word *)p->packed_k + key0 * s->depth,
-            .v = (const word *)c->v + key0 * c->v_stride,
+  bool raw = keys > BLOCK && is_unpacked(p, block + 1) && (block + 1 < w->ahead.first || block + 1 >= w->ahead.last);
+  tile t = {.k = (const word *)p->packed_k + place * BLOCK * s->depth,
+            .v = (const word *)c->v + (p->packed_v ? place : block) * BLOCK * c->v_stride,
             .v_stride = PAIR * c->v_stride,
             .special = state == FLYI_SPECIAL,
             .raw = raw ? p : NULL,
             .opening = nth == 0 ? c : NULL,
             .beside = nth > 0 && nth <= c->beside_count ? c->beside + nth - 1 : NULL};
-  if (raw) t.next = rows_of(p, block + 1);
+  if (keys > BLOCK) t.next = rows_of(p, block + 1);
   if (full && keys >= BLOCK && !s->scored) {
     full_block(w, *s, t, 0, c->count);
     return;
@@ -475,6 +472,7 @@ static void forward(const flyi_forward_cpu *c) {
   begin(c, w, &s);
   int64_t blocks = (c->keys->len_kv + BLOCK - 1) / BLOCK, nth = 0;
   fetch_next_pages(c, blocks);
+  plan_ahead(&w->ahead, c, blocks, (c->count + ROWS - 1) / ROWS);
   for (int64_t i = 0; i < c->run_count; i++) {
     fly_run run = c->runs[i];
     int64_t first = (int64_t)run.first * c->run_blocks, last = first + (int64_t)run.count * c->run_blocks;
@@ -496,4 +494,4 @@ static void forward(const flyi_forward_cpu *c) {
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
-const flyi_forward_code JOIN(flyi_forward_, FLYI_ISA) = {W, PAIR, scratch_size, pack, forward};
+const flyi_forward_code JOIN(flyi_forward_, FLYI_ISA) = {W, PAIR, STREAM_TYPE, scratch_size, pack, forward};

@@ -5,7 +5,7 @@
 #ifndef FLYMASK_FWD_ROWS_H
 #define FLYMASK_FWD_ROWS_H
 
-#include "pack.h"
+#include "ahead.h"
 
 enum {
   QUERIES = FLYI_ITEM_QUERIES,
@@ -20,6 +20,7 @@ typedef struct work {
   word p[BATCH * BLOCK / PAIR] __attribute__((aligned(64)));
 #endif
   uint64_t bits[BLOCK];                  /* of the block of pairs in work */
+  ahead ahead;
   uint8_t begun[QUERIES / ROWS];         /* a bit for each row whose maximum is known */
   bool valued[QUERIES / ROWS];           /* their o is there: it counts as 0 before */
   word q[] __attribute__((aligned(64))); /* [QUERIES / ROWS][depth][ROWS], scaled; then o [QUERIES][width] */
@@ -145,6 +146,16 @@ INLINE vf sums_of(const vf *rows) {
   return x[0];
 }
 
+enum { STREAM_TYPE = W == 16 && PAIR == 1 ? FLY_F32 : FLY_TYPE_NONE };
+
+/* Elements [n, n + W) of a row of out. */
+INLINE void store_out(const flyi_forward_cpu *c, char *out, int n, int type, vf x) {
+  if (type == STREAM_TYPE && c->stream)
+    __builtin_nontemporal_store(x, (vf *)(out + 4 * n));
+  else
+    store_row(type, out, n, c->value_dim, x);
+}
+
 /* W rows at a time, whose sums and logarithms are then those of lanes. */
 INLINE void finish(const flyi_forward_cpu *c, work *w, const shape *s, int type) {
   for (int r0 = 0; r0 < c->count; r0 += W) {
@@ -160,10 +171,13 @@ INLINE void finish(const flyi_forward_cpu *c, work *w, const shape *s, int type)
       char *out = (char *)c->out + row * c->out_stride * element_size(type);
       unsigned all = nothing >> i & 1 ? 0 : ~0u;
       for (int n = 0; n < c->value_dim; n += W)
-        store_row(type, out, n, c->value_dim, choose(all, load(s->o + (r0 + i) * s->width + n) * factor[i], (vf)0.f));
+        store_out(c, out, n, type, choose(all, load(s->o + (r0 + i) * s->width + n) * factor[i], (vf)0.f));
       if (c->lse) c->lse[row * c->lse_stride] = lse[i];
     }
   }
+#ifdef __x86_64__
+  if (c->stream) _mm_sfence(); /* for whoever reads them in another thread: as in attn_bwd_cpu.c */
+#endif
 }
 
 #endif

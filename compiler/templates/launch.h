@@ -50,6 +50,20 @@ typedef void flyi_slope_fn(const flyi_mask_args *args, int32_t b, int32_t h, int
 #define FLYI_SCORE_SYMBOL "fly_score_tile"
 #define FLYI_SLOPE_SYMBOL "fly_score_slope_tile"
 
+/* ---- rows that kernels on the CPU ask for ahead ----------------------------------------------------------------- */
+
+/* Rows that are needed soon: row i is at rows[i] * step bytes, or i * step where rows is null. */
+typedef struct flyi_fetch_part {
+  const char *plane;
+  const int32_t *rows;
+  int64_t step;
+  int32_t count, bytes; /* of a row */
+  uint8_t far;          /* rows of a map, in a plane of more than FLYI_FAR_BYTES */
+} flyi_fetch_part;
+
+/* What the pages reach that a core remembers: small ones, some thousands. */
+enum { FLYI_FAR_BYTES = 16 << 20 };
+
 /* ---- forward attention on the CPU (attn_fwd_cpu.c) ------------------------------------------------------------------
  *
  * Keys and values are packed 64 at a time: K as [dim rounded up to 4][64 keys], V as [64 keys][value_dim rounded up to
@@ -62,14 +76,17 @@ struct fly_run;
 enum { FLYI_ITEM_QUERIES = 128 }; /* at most, in one launch */
 /* Of a block. SPECIAL: it is packed, and V holds an infinity or a NaN. */
 enum { FLYI_UNPACKED, FLYI_PACKING, FLYI_PACKED, FLYI_SPECIAL };
+enum { FLYI_NOWHERE = -1 }; /* place of a block that has none */
 
 /* The keys and values of a (batch, head), and what becomes of them. */
 typedef struct flyi_pack_cpu {
   const void *k, *v; /* at the first row where rows is null */
   int64_t k_stride, v_stride, len_kv;
+  int64_t k_bytes, v_bytes; /* of a plane */
   const int32_t *rows;
   int32_t type, dim, value_dim;
-  float *packed_k, *packed_v; /* [blocks]; packed_v null: V stays where it is and is only looked at */
+  float *packed_k, *packed_v; /* [places]; packed_v null: V stays where it is and is only looked at */
+  const int32_t *place;       /* [blocks]: where a block is packed; those of the runs of a launch have one */
   uint8_t *state;             /* [blocks]: atomic, for threads that need a block at the same time */
 } flyi_pack_cpu;
 
@@ -93,7 +110,7 @@ typedef struct flyi_forward_cpu {
   float scale;   /* times log2(e) */
   int32_t b, h, q0; /* what the mask is told about the first query */
   const flyi_pack_cpu *keys;
-  const float *v; /* key block i: v + i * 64 * v_stride */
+  const float *v; /* key block i, packed ones at their place: v + i * 64 * v_stride */
   int64_t v_stride;
   const struct fly_run *runs; /* of the queries' map tile */
   int64_t run_count;
@@ -104,18 +121,21 @@ typedef struct flyi_forward_cpu {
   const flyi_mask_args *score_args;
   const float *sink;    /* a logit of the softmax's denominator alone; null: none */
   void *scratch;        /* aligned to 64, one for each thread */
+  int64_t q_bytes, out_bytes; /* of a plane */
   const void *next_q;   /* rows that this thread most likely takes next: asked for in passing. null: none */
   void *next_out;
   const int32_t *next_rows; /* of next_q */
   int32_t next_count;
   const flyi_beside_cpu *beside; /* likewise asked for, one in each block from the second on */
   int32_t beside_count;
+  uint8_t stream;       /* rows of out are whole lines of 64 bytes of stream_type that go past the cache */
 } flyi_forward_cpu;
 
 /* What a build of the template offers. */
 typedef struct flyi_forward_code {
   int32_t lanes;
   int32_t pair; /* elements of packed K and V in 4 bytes: 2 for bf16 that stays bf16, else 1 */
+  int32_t stream_type; /* of rows that can go past the cache; FLY_TYPE_NONE: of none */
   int64_t (*scratch_size)(int32_t dim, int32_t value_dim);
   void (*pack)(const flyi_pack_cpu *keys, int64_t block); /* ahead of its use */
   void (*forward)(const flyi_forward_cpu *call);
@@ -196,14 +216,6 @@ typedef struct flyi_keys_cpu {
   float *v_transposed; /* [value_dim][64], times scale */
   float *packed_k;     /* as packed_q */
 } flyi_keys_cpu;
-
-/* Rows that are needed soon: row i is at rows[i] * step bytes, or i * step where rows is null. */
-typedef struct flyi_fetch_part {
-  const char *plane;
-  const int32_t *rows;
-  int64_t step;
-  int32_t count, bytes; /* of a row */
-} flyi_fetch_part;
 
 /* They are asked for in passing, FLYI_FETCHES times with a block of pairs. */
 enum { FLYI_FETCH_PARTS = 64, FLYI_FETCHES = 80 };

@@ -18,20 +18,25 @@ typedef struct rows_of_block {
   const void *k, *v;
   const int32_t *rows;
   int count;
-  float *packed_k, *packed_v;
+  float *packed_k, *packed_v; /* null: nowhere yet; V stays where it is */
 } rows_of_block;
 
 INLINE int64_t k_words(int dim) { return (int64_t)BLOCK * round_up(words_of(dim), DEPTH); }
 INLINE int64_t v_words(int value_dim) { return (int64_t)(BLOCK / PAIR) * round_up(value_dim, W); }
 
+/* Where a block is packed. Another worker may be about to say so for a block that is not this launch's. */
+INLINE int64_t place_of(const flyi_pack_cpu *p, int64_t block) {
+  return __atomic_load_n(p->place + block, __ATOMIC_RELAXED);
+}
+
 INLINE rows_of_block rows_of(const flyi_pack_cpu *p, int64_t block) {
-  int64_t key0 = block * BLOCK, left = p->len_kv - key0, first = p->rows ? 0 : key0;
+  int64_t key0 = block * BLOCK, left = p->len_kv - key0, first = p->rows ? 0 : key0, place = place_of(p, block);
   return (rows_of_block){row_at(p->k, p->k_stride, NULL, first, p->type),
                          row_at(p->v, p->v_stride, NULL, first, p->type),
                          p->rows ? p->rows + key0 : NULL,
                          left < BLOCK ? (int)left : BLOCK,
-                         p->packed_k + block * k_words(p->dim),
-                         p->packed_v ? p->packed_v + block * v_words(p->value_dim) : NULL};
+                         place >= 0 ? p->packed_k + place * k_words(p->dim) : NULL,
+                         place >= 0 && p->packed_v ? p->packed_v + place * v_words(p->value_dim) : NULL};
 }
 
 /* Asks for a line of each page of rows that follow each other. */
