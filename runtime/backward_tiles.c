@@ -186,18 +186,25 @@ static void fetch_queries(tile *t, int64_t head, int64_t block) {
   flyi_queries_fetch(b, &x, t->fetch);
 }
 
+/* Blocks of a head's queries that a tile of keys is the first to see, if all tiles see alike many. */
+static int64_t new_blocks(const tile *t) {
+  const fly_geometry *g = &t->b->call->c.geometry;
+  int64_t blocks = flyi_blocks(flyi_len_q(g, t->group.b)), keys = flyi_blocks(flyi_len_kv(g, t->group.b));
+  return (blocks * t->count + keys - 1) / keys;
+}
+
 /* Whether Q, dO and dQ of so many blocks of queries stay in the cache until the next tile, and how many rows to ask for
- * at a time, so that all that a tile needs (Q, O, dO, K, V and the gradients, of its rows; LSE, where a map scatters
- * it) comes with its blocks, and no faster. Whole rows, because a count that changes from time to time would cost more
- * than it hides. */
+ * at a time, so that all that a tile needs (Q, O, dO and dQ of its new queries, and LSE where a map scatters it; K, V
+ * and their gradients) comes with its blocks, and no faster. Whole rows, because a count that changes from time to time
+ * would cost more than it hides. */
 static void plan_fetches(tile *t, int64_t query_blocks) {
   const flyi_backward *b = t->b;
   t->far = query_blocks * FLYI_BLOCK * (2 * b->k_width + b->v_width) * 4 > FLYI_CACHE_BYTES;
-  int tensors = 5 + (b->call->c.out_rows.rows != NULL) + (b->d_q_in_place || !b->queries.streams);
-  if (!b->keys.streams) tensors += 2;
-  int64_t rows = FLYI_BLOCK * (tensors * t->count + (t->far ? 3 * query_blocks : 0));
+  int of_queries = 3 + (b->call->c.out_rows.rows != NULL) + (b->d_q_in_place || !b->queries.streams);
+  int of_keys = b->keys.streams ? 2 : 4;
+  int64_t blocks = of_queries * new_blocks(t) + of_keys * t->count + (t->far ? 3 * query_blocks : 0);
   int64_t fetches = FLYI_FETCHES * t->count * query_blocks;
-  t->fetch->rows = fetches ? 1 + (int)(rows / fetches) : 1;
+  t->fetch->rows = fetches ? 1 + (int)(FLYI_BLOCK * blocks / fetches) : 1;
   if (b->call->c.geometry.q_rows.rows && b->call->c.q.type != FLY_F32) t->fetch->rows *= 2; /* of half the bytes */
 }
 
