@@ -17,6 +17,8 @@ static void prepare_group(void *context, int64_t g, int worker) {
 }
 
 /* Keys and values of the phase's group g. */
+_Static_assert(sizeof(atomic_int) == sizeof(int32_t), "kernels read places as 32-bit numbers");
+
 static flyi_pack_cpu keys_of(const flyi_schedule *s, int64_t g, flyi_group group) {
   const fly_attention *c = &s->call->c;
   int64_t row = flyi_start_of(c->geometry.cu_seqlens_kv, group.b), at = g * s->key_blocks;
@@ -53,7 +55,7 @@ static void pack_keys(void *context, int64_t item, int worker) {
   const atomic_int *users = s->users + g * (s->key_blocks + 1);
   for (int64_t block = first; block < flyi_min64(first + PACK_BLOCKS, blocks); block++) {
     if (!atomic_load_explicit(&users[block], memory_order_relaxed)) continue;
-    flyi_schedule_place_block(s, g, block);
+    flyi_schedule_claim_block(s, g, block);
     s->code->pack(&keys, block);
   }
 }
@@ -155,7 +157,7 @@ static void attend(void *context, int64_t item, int worker) {
       .score_args = s->call->score_args,
       .sink = c->sink.data ? (const float *)flyi_plane_row(&c->sink, 0, h, 0) : NULL,
       .scratch = s->scratch + worker * s->scratch_bytes,
-      .stream = s->streams && !s->after, /* which reads them */
+      .stream = s->streams,
       .q_bytes = flyi_plane_bytes(&c->q),
       .out_bytes = flyi_plane_bytes(&c->out),
   };
@@ -163,7 +165,7 @@ static void attend(void *context, int64_t item, int worker) {
   place_next(p, item, &f);
   f.run_count = flyi_schedule_runs(s, group.b, h, query, &f.runs);
   int64_t blocks = flyi_blocks(keys.len_kv);
-  flyi_schedule_place_runs(s, g, f.runs, f.run_count, blocks);
+  flyi_schedule_claim_runs(s, g, f.runs, f.run_count, blocks);
   if (s->after)
     forward_and_after(s, at, &f, worker);
   else
@@ -193,7 +195,7 @@ fly_status fly_attention_forward(const fly_attention *attention, fly_error *erro
 
 static void run_schedule(flyi_schedule *s, const fly_map *map, void *workspace) {
   flyi_schedule_use_map(s, map);
-  flyi_schedule_place(s, workspace);
+  flyi_schedule_cut(s, workspace);
   for (s->first = 0; s->first < s->groups; s->first += s->phase_groups)
     run_phase(s, flyi_min64(s->phase_groups, s->groups - s->first));
 }

@@ -6,14 +6,12 @@
  * passes the turn on to the next one. So every sum is the same for any number of threads, without atomic additions and
  * without a dQ for each thread. What is not in place in the caller's tensors has a place from the first tile to the
  * last; where dQ is not wanted there are no turns, and it keeps its place to the end of the phase. */
-#include <sched.h>
 #include <string.h>
 
 #include "backward.h"
 
 enum {
   BEGIN_BLOCKS = 64, /* of 64 queries, at a time */
-  SPINS = 256,       /* before the processor is offered to others: fewer than in pack.h, as a turn may be tiles away */
   DONE = -1,
   NOT_READY = -2 /* turns */
 };
@@ -153,17 +151,6 @@ static void fetch_last(const flyi_backward *b, const flyi_queries *x, int tile, 
   flyi_fetch_add(fetch, &c->d_q, x->group.b, x->h, x->first_row, rows, x->count);
 }
 
-static void pause_a_while(int spins) {
-  if (spins >= SPINS)
-    sched_yield();
-  else
-#if defined __aarch64__
-    __asm__ volatile("yield");
-#else
-    __builtin_ia32_pause();
-#endif
-}
-
 void flyi_queries_open(const flyi_backward *b, flyi_queries *x, int tile, flyi_fetch_cpu *fetch) {
   atomic_int *turn = &b->turn[x->slot];
   x->first = next_tile(b, x, 0) == tile;
@@ -175,7 +162,7 @@ void flyi_queries_open(const flyi_backward *b, flyi_queries *x, int tile, flyi_f
     atomic_store_explicit(turn, tile, memory_order_release);
   }
   fetch_last(b, x, tile, fetch);
-  for (int i = 0; atomic_load_explicit(turn, memory_order_acquire) == NOT_READY; i++) pause_a_while(i);
+  for (int i = 0; atomic_load_explicit(turn, memory_order_acquire) == NOT_READY; i++) flyi_pause(i);
   if (!x->first) find_rows(b, x);
 }
 
@@ -183,7 +170,7 @@ void flyi_queries_add(const flyi_backward *b, const flyi_queries *x, int tile, c
                       int count) {
   atomic_int *turn = &b->turn[x->slot];
   if (!x->d_q) return;
-  for (int i = 0; atomic_load_explicit(turn, memory_order_acquire) != tile; i++) pause_a_while(i);
+  for (int i = 0; atomic_load_explicit(turn, memory_order_acquire) != tile; i++) flyi_pause(i);
   bool adds = b->call->c.add_gradients && x->d_q_in_place && !b->queries.repeats; /* to what the caller's rows hold */
   if (x->first && !adds) memset(x->d_q, 0, sizeof(float) * FLYI_BLOCK * b->k_width);
   for (int i = 0; i < count; i++) b->code->add_queries(&pairs[i]);

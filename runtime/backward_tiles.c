@@ -202,7 +202,7 @@ static void plan_fetches(tile *t, int64_t query_blocks) {
   t->far = query_blocks * FLYI_BLOCK * (2 * b->k_width + b->v_width) * 4 > FLYI_CACHE_BYTES;
   int of_queries = 3 + (b->call->c.out_rows.rows != NULL) + (b->d_q_in_place || !b->queries.streams);
   int of_keys = b->keys.streams ? 2 : 4;
-  int64_t blocks = of_queries * new_blocks(t) + of_keys * t->count + (t->far ? 3 * query_blocks : 0);
+  int64_t blocks = of_queries * flyi_min64(new_blocks(t), query_blocks) + of_keys * t->count + (t->far ? 3 * query_blocks : 0);
   int64_t fetches = FLYI_FETCHES * t->count * query_blocks;
   t->fetch->rows = fetches ? 1 + (int)(FLYI_BLOCK * blocks / fetches) : 1;
   if (b->call->c.geometry.q_rows.rows && b->call->c.q.type != FLY_F32) t->fetch->rows *= 2; /* of half the bytes */

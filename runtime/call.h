@@ -160,13 +160,13 @@ typedef struct flyi_schedule {
 void flyi_schedule_plan(flyi_schedule *s, const flyi_call *call);
 void flyi_schedule_use_map(flyi_schedule *s, const fly_map *map);
 /* Where the arrays are in `workspace`, which has s->bytes. */
-void flyi_schedule_place(flyi_schedule *s, void *workspace);
+void flyi_schedule_cut(flyi_schedule *s, void *workspace);
 /* Fills items and users of the phase's group g. */
 void flyi_schedule_group(flyi_schedule *s, int64_t g);
-/* A place for each block of keys of an item's runs, or one block; and when the item is done, those back that no other
- * one needs. */
-void flyi_schedule_place_block(const flyi_schedule *s, int64_t g, int64_t block);
-void flyi_schedule_place_runs(const flyi_schedule *s, int64_t g, const fly_run *runs, int64_t count, int64_t blocks);
+/* Before an item runs: a place for each block of keys that it sees (or for one block). When it is done: places back
+ * whose blocks no other item needs. */
+void flyi_schedule_claim_block(const flyi_schedule *s, int64_t g, int64_t block);
+void flyi_schedule_claim_runs(const flyi_schedule *s, int64_t g, const fly_run *runs, int64_t count, int64_t blocks);
 void flyi_schedule_done(const flyi_schedule *s, int64_t g, const fly_run *runs, int64_t count, int64_t blocks);
 
 /* Group g of the call. */

@@ -60,6 +60,9 @@ int flyi_worker_count(const flyi_threads *threads, int64_t count);
  * time, and worker is in [0, flyi_worker_count). */
 void flyi_parallel(const flyi_threads *threads, int64_t count, void (*body)(void *context, int64_t item, int worker),
                    void *context);
+/* Between two looks at what another worker is about to do. Its thread may have lost its core: after some looks, this one
+ * offers it its own. */
+void flyi_pause(int spins);
 
 /* ---- copies on devices (cuda_resident.c) ------------------------------------------------------------------------- */
 

@@ -1,5 +1,6 @@
 /* schedule.c: how a call is spread over threads and memory. Input: a checked call and its map. Output: the phases'
- * groups, the blocks of keys to pack, and the blocks of queries in an order that ends evenly.
+ * groups, the blocks of queries in an order that ends evenly, and for each block of keys how many of them see it and
+ * where it is packed meanwhile.
  *
  * Workspace, with n = keys of the longest entry rounded up to 64, m = queries likewise, D and DV padded (launch.h):
  *
@@ -27,7 +28,7 @@ static int64_t carve(int64_t *used, int64_t bytes) {
   return at;
 }
 
-void flyi_schedule_place(flyi_schedule *s, void *workspace) {
+void flyi_schedule_cut(flyi_schedule *s, void *workspace) {
   int64_t used = 0, n = s->phase_groups, keys = s->key_blocks;
   char *base = workspace;
   int64_t k = carve(&used, n * keys * s->k_floats * 4), v = carve(&used, n * keys * s->v_floats * 4);
@@ -76,9 +77,10 @@ void flyi_schedule_plan(flyi_schedule *s, const flyi_call *call) {
   int64_t group_bytes = s->key_blocks * (s->k_floats + s->v_floats) * 4, budget;
   if (__builtin_mul_overflow(s->sizes.phase_bytes, s->workers, &budget)) budget = INT64_MAX;
   s->phase_groups = group_bytes ? budget / group_bytes : s->groups;
-  if (s->phase_groups > s->groups) s->phase_groups = s->groups;
+  int64_t most = INT32_MAX / flyi_max64(s->key_blocks, 1); /* places are 32-bit numbers */
+  s->phase_groups = flyi_min64(flyi_min64(s->phase_groups, most), s->groups);
   if (s->phase_groups < 1) s->phase_groups = 1;
-  flyi_schedule_place(s, NULL);
+  flyi_schedule_cut(s, NULL);
 }
 
 void flyi_schedule_use_map(flyi_schedule *s, const fly_map *map) {
@@ -177,19 +179,20 @@ void flyi_schedule_group(flyi_schedule *s, int64_t g) {
 
 /* ---- places of packed blocks ------------------------------------------------------------------------------------ */
 
-void flyi_schedule_place_block(const flyi_schedule *s, int64_t g, int64_t block) {
+/* Whoever claims the block takes a place, one for each block at most: there are no more of them. */
+void flyi_schedule_claim_block(const flyi_schedule *s, int64_t g, int64_t block) {
   atomic_int *place = &s->place[g * s->key_blocks + block];
-  int nowhere = FLYI_NOWHERE;
-  if (atomic_load_explicit(place, memory_order_acquire) != nowhere) return;
-  int32_t mine = flyi_place_take(s->places, s->next_place);
-  if (!atomic_compare_exchange_strong_explicit(place, &nowhere, mine, memory_order_acq_rel, memory_order_acquire))
-    flyi_place_give(s->places, s->next_place, mine); /* another worker was faster */
+  int now = FLYI_NOWHERE;
+  if (atomic_compare_exchange_strong_explicit(place, &now, FLYI_CLAIMED, memory_order_acquire, memory_order_acquire))
+    atomic_store_explicit(place, flyi_place_take(s->places, s->next_place), memory_order_release);
+  else
+    for (int i = 0; atomic_load_explicit(place, memory_order_acquire) == FLYI_CLAIMED; i++) flyi_pause(i);
 }
 
-void flyi_schedule_place_runs(const flyi_schedule *s, int64_t g, const fly_run *runs, int64_t count, int64_t blocks) {
+void flyi_schedule_claim_runs(const flyi_schedule *s, int64_t g, const fly_run *runs, int64_t count, int64_t blocks) {
   for (int64_t i = 0; i < count; i++) {
     block_range range = blocks_of(s, runs[i], blocks);
-    for (int64_t block = range.first; block < range.last; block++) flyi_schedule_place_block(s, g, block);
+    for (int64_t block = range.first; block < range.last; block++) flyi_schedule_claim_block(s, g, block);
   }
 }
 

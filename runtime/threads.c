@@ -3,8 +3,11 @@
  * Each worker takes the next item from a shared counter, so items start in ascending order whatever runs them; where
  * the caller's pool runs workers one after the other, the first one does everything. */
 #include <omp.h>
+#include <sched.h>
 
 #include "runtime.h"
+
+enum { SPINS = 256 }; /* before the processor is offered to others: fewer than in pack.h, as a turn may be tiles away */
 
 typedef struct work {
   atomic_llong next;
@@ -37,4 +40,15 @@ void flyi_parallel(const flyi_threads *threads, int64_t count, void (*body)(void
 #pragma omp parallel num_threads(workers)
     drain(&shared, omp_get_thread_num());
   }
+}
+
+void flyi_pause(int spins) {
+  if (spins >= SPINS)
+    sched_yield();
+  else
+#if defined __aarch64__
+    __asm__ volatile("yield");
+#else
+    __builtin_ia32_pause();
+#endif
 }

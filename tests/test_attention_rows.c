@@ -153,6 +153,23 @@ START_TEST(offsets_beyond_31_bits) {
 }
 END_TEST
 
+/* Rows of 64 byte lines go past the cache where a map scatters so many of them; _i: 1, rows that are no whole lines. */
+START_TEST(results_larger_than_the_cache) {
+  CALL_FOR_TARGETS(target) {
+    call_spec s = {.target = target,
+                   .dim = 8,
+                   .value_dim = _i ? 250 : 256,
+                   .heads = 2,
+                   .len_q = 1100,
+                   .len_kv = 200,
+                   .q_rows = 2,
+                   .out_rows = 2,
+                   .threads = 2};
+    call_test(&s, see_window, window);
+  }
+}
+END_TEST
+
 static Suite *make_suite(void) {
   Suite *suite = suite_create("attention_rows");
   TCase *tests = tcase_create("rows");
@@ -164,6 +181,7 @@ static Suite *make_suite(void) {
   tcase_add_loop_test(tests, one_query_on_many_keys, 0, 3);
   tcase_add_test(tests, rows_beyond_the_lengths_are_left_alone);
   tcase_add_test(tests, offsets_beyond_31_bits);
+  tcase_add_loop_test(tests, results_larger_than_the_cache, 0, 2);
   suite_add_tcase(suite, tests);
   return suite;
 }

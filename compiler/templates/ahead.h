@@ -28,7 +28,7 @@ typedef struct ahead {
 INLINE void add_ahead(ahead_list *l, const void *plane, const int32_t *rows, int count, int64_t stride, int dim,
                       int size, int64_t plane_bytes) {
   l->part[l->parts++] = (flyi_fetch_part){plane, rows, stride * size, count, dim * size, plane_bytes > FLYI_FAR_BYTES};
-  l->rows = count;
+  if (count > l->rows) l->rows = count;
 }
 
 INLINE bool is_unpacked(const flyi_pack_cpu *p, int64_t block) {
@@ -73,12 +73,13 @@ INLINE int64_t add_keys(ahead *a, const flyi_forward_cpu *c, int64_t blocks) {
 
 INLINE void add_queries(ahead *a, const flyi_forward_cpu *c) {
   bool next = c->next_q && c->next_rows;
-  int count = next ? min(c->count, c->next_count) : c->count, out_size = element_size(c->out_type);
+  int count = c->count, out_size = element_size(c->out_type);
   if (c->out_rows && !c->stream)
     add_ahead(&a->queries, c->out, c->out_rows, count, c->out_stride, c->value_dim, out_size, c->out_bytes);
   if (c->out_rows && c->lse) add_ahead(&a->queries, c->lse, c->out_rows, count, c->lse_stride, 1, sizeof(float), 0);
   if (next)
-    add_ahead(&a->queries, c->next_q, c->next_rows, count, c->q_stride, c->dim, element_size(c->type), c->q_bytes);
+    add_ahead(&a->queries, c->next_q, c->next_rows, c->next_count, c->q_stride, c->dim, element_size(c->type),
+              c->q_bytes);
 }
 
 /* What a launch asks for, `groups` times with each block of keys. */
@@ -87,8 +88,10 @@ INLINE void plan_ahead(ahead *a, const flyi_forward_cpu *c, int64_t blocks, int 
   a->first = a->last = 0;
   if (!c->keys->rows && !c->out_rows && !c->next_rows) return;
   int64_t steps = 0, before = c->keys->rows ? add_keys(a, c, blocks) * groups : 0;
-  for (int64_t i = 0; i < c->run_count; i++)
-    steps += (run_last(c, c->runs[i], blocks) - run_first(c, c->runs[i])) * groups;
+  for (int64_t i = 0; i < c->run_count; i++) {
+    int64_t count = run_last(c, c->runs[i], blocks) - run_first(c, c->runs[i]);
+    steps += (count > 0 ? count : 0) * groups;
+  }
   add_queries(a, c);
   if (steps <= 0) a->keys.rows = a->queries.rows = 0;
   int64_t keys = (int64_t)a->keys.parts * a->keys.rows, all = keys + (int64_t)a->queries.parts * a->queries.rows;
@@ -104,7 +107,7 @@ INLINE void fetch_ahead(ahead *a) {
   for (int i = 0; i < a->each && l->row < l->rows; i++) {
     const flyi_fetch_part *part = l->part + l->turn;
     fetch_first_lines(part, l->row);
-    fetch_row(row_of(part, l->row), part->bytes, false);
+    if (l->row < part->count) fetch_row(row_of(part, l->row), part->bytes, false);
     if (++l->turn == l->parts) l->turn = 0, l->row++;
   }
 }

@@ -126,8 +126,8 @@ typedef struct fetch {
 /* What follows `count` rows, `rows` of them in `steps` steps. */
 INLINE fetch fetch_of(const char *const *row, int count, int bytes, int rows, int steps) {
   int far = min(FAR / bytes < KEYS ? KEYS : FAR / bytes, BLOCK), near = min(NEAR / bytes, far / 2);
-  fetch f = {row + far, row + far + count, far - near, bytes, rows / steps, bytes, 0};
-  if (rows < steps) f.rows = 1, f.part = round_up((bytes * rows + steps - 1) / steps, 64);
+  fetch f = {row + far, row + far + count, far - near, bytes, (rows + steps - 1) / steps, bytes, 0};
+  if (rows < steps) f.part = round_up((bytes + steps / rows - 1) / (steps / rows), 64);
   return f;
 }
 
@@ -143,11 +143,11 @@ INLINE void fetch_part(const char *far, const char *near, int bytes) {
 }
 
 INLINE void fetch_step(fetch *f) {
-  if (f->row + f->rows > f->end) return;
+  if (f->row >= f->end) return;
   int i = 0;
   do
     fetch_part(f->row[i] + f->at, f->row[i - f->nearer] + f->at, f->part);
-  while (++i < f->rows);
+  while (++i < f->rows && f->row + i < f->end);
   f->at += f->part;
   bool end = f->at >= f->bytes;
   f->row += end ? f->rows : 0, f->at = end ? 0 : f->at;

@@ -227,9 +227,11 @@ INLINE void product_block(const flyi_product_cpu *p, asking *ahead, int at, int 
 }
 
 INLINE void product_of_rows(const flyi_product_cpu *p, int rows) {
-  int columns = SUMS / rows, at = 0, steps = p->depth * (p->width / (columns * W));
+  int columns = SUMS / rows, at = 0, blocks = p->width / (columns * W), steps = p->depth * (blocks ? blocks : 1);
   asking ahead = {p->ahead, p->ahead + p->ahead_bytes, steps ? (p->ahead_bytes + steps - 1) / steps : 0};
   for (; at + columns * W <= p->width; at += columns * W) product_block(p, &ahead, at, rows, columns);
+  for (; columns > 2 && at + columns / 2 * W <= p->width; at += columns / 2 * W)
+    product_block(p, &ahead, at, rows, columns / 2);
   for (; at < p->width; at += W) product_block(p, &ahead, at, rows, 1);
 }
 

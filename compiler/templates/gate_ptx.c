@@ -67,7 +67,7 @@ KERNEL fly_gate_rows_backward(const flyi_cuda_gated call) {
   }
   if (!p->d_logits.data || p->channels != 1) return;
   UNROLL for (i32 m = 1; m < 32; m *= 2) sum += exchange(sum, m);
-  warp_barrier(); /* d_logits may lie where the logits are: every lane has read its own */
+  warp_barrier(); /* d_logits may lie where the logits are: every lane has read it */
   if (lane_index() == 0) store(d_logits, 0, g.open * g.closed * sum);
 }
 

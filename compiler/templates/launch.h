@@ -76,7 +76,7 @@ struct fly_run;
 enum { FLYI_ITEM_QUERIES = 128 }; /* at most, in one launch */
 /* Of a block. SPECIAL: it is packed, and V holds an infinity or a NaN. */
 enum { FLYI_UNPACKED, FLYI_PACKING, FLYI_PACKED, FLYI_SPECIAL };
-enum { FLYI_NOWHERE = -1 }; /* place of a block that has none */
+enum { FLYI_NOWHERE = -1, FLYI_CLAIMED = -2 }; /* places of a block that has none, or is just being given one */
 
 /* The keys and values of a (batch, head), and what becomes of them. */
 typedef struct flyi_pack_cpu {
@@ -86,7 +86,9 @@ typedef struct flyi_pack_cpu {
   const int32_t *rows;
   int32_t type, dim, value_dim;
   float *packed_k, *packed_v; /* [places]; packed_v null: V stays where it is and is only looked at */
-  const int32_t *place;       /* [blocks]: where a block is packed; those of the runs of a launch have one */
+  /* [blocks]: where a block is packed; atomic. Those of a launch's runs have a place as long as it runs; of others it
+   * may be another block's by now, and is good for requests alone. */
+  const int32_t *place;
   uint8_t *state;             /* [blocks]: atomic, for threads that need a block at the same time */
 } flyi_pack_cpu;
 

@@ -254,8 +254,8 @@ START_TEST(use_after_free_is_told_from_out_of_bounds) {
 }
 END_TEST
 
-START_TEST(
-    blocks_that_touch_one_word_race) { /* _i: 0 apart, 1 both write, 2 one reads, 3 has read; 4 with atomics in the kernel */
+/* _i: 0 apart, 1 both write, 2 one reads, 3 has read; 4 with atomics in the kernel */
+START_TEST(blocks_that_touch_one_word_race) {
   static const char *const lines[] = {
       "st.global.u32 [%z], %c;", "st.global.u32 [%g], %c;", "st.global.u32 [%z], %c; ld.global.u32 %c, [%g];",
       "st.global.u32 [%z], %c; ld.global.u32 %c, [%g+12];", "atom.global.add.u32 %c, [%g], 1;"};
