@@ -58,5 +58,5 @@ function(flymask_score_fuzz label seconds seed)
   set_tests_properties(score_fuzz_${label} PROPERTIES LABELS ${label} TIMEOUT ${limit} ENVIRONMENT
     "FLYMASK_FUZZ_SECONDS=${seconds};FLYMASK_FUZZ_SEED=${seed};CK_DEFAULT_TIMEOUT=${limit}")
 endfunction()
-flymask_score_fuzz(ci 60 1000)
+flymask_score_fuzz(ci 30 1000)
 flymask_score_fuzz(nightly 600 2000)

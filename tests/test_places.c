@@ -3,7 +3,7 @@
 #include "runtime/call.h"
 #include "support.h"
 
-enum { BLOCKS = 8, WORKERS = 4, REPEATS = 20000, BEHIND = 64 };
+enum { BLOCKS = 8, WORKERS = 4, REPEATS = 3000, BEHIND = 64 };
 
 typedef struct claims {
   flyi_schedule schedule;
