@@ -4,7 +4,7 @@
 
 #include "block.h"
 
-enum { TOGETHER = 16 }; /* rows of a map */
+enum { TOGETHER = 32 }; /* rows of a map */
 
 /* Into the nearest cache, although they wait in the next one: Zen 5 drops requests for that one alone at times. */
 INLINE void fetch_bytes(const void *data, int64_t bytes) {
