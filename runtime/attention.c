@@ -98,17 +98,17 @@ typedef struct phase {
 } phase;
 
 /* Where an item's queries are. */
-typedef struct place {
+typedef struct position {
   int64_t g, h, query; /* group of the phase, query head, row of the entry */
   flyi_group group;
-} place;
+} position;
 
-static place place_of(const phase *p, int64_t item) {
+static position position_of(const phase *p, int64_t item) {
   const flyi_schedule *s = p->schedule;
   int64_t g = group_of_item(s, p->groups, item);
   flyi_group group = flyi_schedule_of(s, s->first + g);
   flyi_item at = s->items[g * s->group_heads * s->query_blocks + item - s->item_start[g]];
-  return (place){g, group.h + at.head, at.index * s->item_queries, group};
+  return (position){g, group.h + at.head, at.index * s->item_queries, group};
 }
 
 /* Items are taken in turn: the queries that this worker most likely takes next. */
@@ -116,7 +116,7 @@ static void place_next(const phase *p, int64_t item, flyi_forward_cpu *f) {
   const flyi_schedule *s = p->schedule;
   item += s->workers;
   if (item >= s->item_start[p->groups]) return;
-  place next = place_of(p, item);
+  position next = position_of(p, item);
   flyi_forward_cpu of_next;
   place_queries(s, next.group.b, next.h, next.query, &of_next);
   f->next_q = of_next.q, f->next_rows = of_next.q_rows, f->next_count = of_next.count;
@@ -124,7 +124,7 @@ static void place_next(const phase *p, int64_t item, flyi_forward_cpu *f) {
 }
 
 /* What comes after an item's rows of out finds all that it needs near. */
-static void forward_and_after(const flyi_schedule *s, place at, flyi_forward_cpu *f, int worker) {
+static void forward_and_after(const flyi_schedule *s, position at, flyi_forward_cpu *f, int worker) {
   const int32_t *starts = s->call->c.geometry.cu_seqlens_q;
   int64_t b = starts ? 0 : at.group.b, row = flyi_start_of(starts, at.group.b) + at.query;
   flyi_beside_cpu beside[FLYI_BESIDE];
@@ -137,7 +137,7 @@ static void attend(void *context, int64_t item, int worker) {
   const phase *p = context;
   const flyi_schedule *s = p->schedule;
   const fly_attention *c = &s->call->c;
-  place at = place_of(p, item);
+  position at = position_of(p, item);
   flyi_group group = at.group;
   int64_t g = at.g, h = at.h, query = at.query;
   flyi_pack_cpu keys = keys_of(s, g, group);
