@@ -208,10 +208,8 @@ INL void take_head(call_t call, const struct place *p, struct block *x, struct g
 INL void take_heads(call_t call, struct block *x, struct gradients *g, i32 which) {
   if (which & D_K) clear(g->d_k, bwd_depth);
   if (which & D_V) clear(g->d_v, bwd_width);
-  ROLLED for (i32 i = 0; i < call->walk; i++) {
-    const struct place p = place_again(call);
-    take_head(call, &p, x, g, which, p.h + i);
-  }
+  struct place p = place_again(call); /* heads are not counted: that takes a register through all tiles */
+  ROLLED for (i32 h = p.h; h < p.h + call->walk; h++, p = place_again(call)) take_head(call, &p, x, g, which, h);
 }
 
 /* K and V, and what stays of them in registers. */
@@ -281,11 +279,11 @@ INL void store_exact(call_t call, const struct place *p, i32 which, i32 key) {
   struct exact x;
   exact_key(call, p, key, &x);
   if (which & D_K && call->d_k.data) {
-    const struct gradient d_k = d_k_of(call, p);
+    const struct gradient d_k = d_k_of(call, p, rows_of_keys(call, p));
     store_dealt(&d_k, key, x.d_k, call->scale);
   }
   if (which & D_V && call->d_v.data) {
-    const struct gradient d_v = d_v_of(call, p);
+    const struct gradient d_v = d_v_of(call, p, rows_of_keys(call, p));
     store_dealt(&d_v, key, x.d_v, 1);
   }
 }
@@ -293,7 +291,8 @@ INL void store_exact(call_t call, const struct place *p, i32 which, i32 key) {
 /* Stores what is finite; the rest is a bit for each of the warp's rows. */
 INL u32 store_finite(call_t call, const struct place *p, i32 which, const struct gradients *g) {
   const i32 lane = thread_index() & 31, warp = thread_index() >> 5;
-  const struct gradient d_k = d_k_of(call, p), d_v = d_v_of(call, p);
+  const struct rows rows = rows_of_keys(call, p);
+  const struct gradient d_k = d_k_of(call, p, rows), d_v = d_v_of(call, p, rows);
   u32 again = 0;
   UNROLL for (i32 a = 0; a < bwd_blocks; a++) UNROLL for (i32 r = 0; r < 2; r++) {
     const i32 row = a * 16 + r * 8 + (lane >> 2), key = p->first + warp * 16 * bwd_blocks + row;

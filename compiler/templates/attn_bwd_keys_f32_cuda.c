@@ -64,7 +64,8 @@ INL void take_head(call_t call, const struct place *p, const struct f32_shared *
 }
 
 INL void store(call_t call, const struct place *p, const struct gradients *g) {
-  const struct gradient d_k = d_k_of(call, p), d_v = d_v_of(call, p);
+  const struct rows rows = rows_of_keys(call, p);
+  const struct gradient d_k = d_k_of(call, p, rows), d_v = d_v_of(call, p, rows);
   if (call->d_k.data) f32_store(&d_k, p->first, p->keys.length, g->d_k, f32_depth, call->scale);
   if (call->d_v.data) f32_store(&d_v, p->first, p->keys.length, g->d_v, f32_width, 1);
 }

@@ -163,16 +163,15 @@ INL void clear(sums_t sums, i32 width) {
 
 /* Where rows of a gradient go: to the tensor, or as f32 to where they wait for others of the same row. */
 struct gradient {
-  u64 plane, sums; /* sums: of the first row; 0: none */
+  u64 plane, sums; /* sums: 0: none */
+  i64 first;       /* in sums: the first row */
   u32 pitch;
   i32 dim, add;
   struct rows rows;
 };
 INL struct gradient gradient_of(call_t call, const flyi_cuda_tensor *t, i32 b, i32 h, struct rows rows, u64 sums,
                                 i64 row, i32 dim) {
-  return (struct gradient){plane_of(t, b, h, SIZE), sums ? sums + (u64)(row * dim) * 4 : 0,
-                           pitch_of(t, SIZE),       dim,
-                           call->add_gradients,     rows};
+  return (struct gradient){plane_of(t, b, h, SIZE), sums, row, pitch_of(t, SIZE), dim, call->add_gradients, rows};
 }
 
 INL float element(u64 row, i32 i) {
@@ -199,7 +198,7 @@ INL void store_two(const struct gradient *g, u64 row, i32 i, float x, float y) {
 INL void store_row(const struct gradient *g, i32 row, const sums_t s, i32 a, i32 r, i32 width, float by) {
   const i32 column = (thread_index() & 3) << 1, j = 2 * r;
   if (g->sums) {
-    GLOBAL float *to = (GLOBAL float *)g->sums + (i64)row * g->dim;
+    GLOBAL float *to = (GLOBAL float *)g->sums + (g->first + row) * g->dim;
     UNROLL for (i32 i = 0; i < width / 8; i++) UNROLL for (i32 e = 0; e < 2; e++) if (i * 8 + column + e < g->dim)
         to[i * 8 + column + e] = s[a][i][j + e] * by;
     return;
@@ -222,7 +221,7 @@ INL void store_dealt(const struct gradient *g, i32 row, const float x[MAX_WIDTH 
     const i32 i = lane + 32 * c;
     if (i >= g->dim) continue;
     if (g->sums)
-      ((GLOBAL float *)g->sums)[(i64)row * g->dim + i] = x[c] * by;
+      ((GLOBAL float *)g->sums)[(g->first + row) * g->dim + i] = x[c] * by;
     else
       store_element(g, to, i, x[c] * by);
   }

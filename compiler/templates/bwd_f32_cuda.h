@@ -154,7 +154,7 @@ INL void f32_store(const struct gradient *g, i32 first, i32 length, const f32_su
   UNROLL for (i32 r = 0; r < f32_rows; r++) {
     const i32 row = first + f32_ty() + 16 * r;
     if (row >= length) continue;
-    const u64 to = g->sums ? g->sums + (u64)((i64)row * g->dim) * 4
+    const u64 to = g->sums ? g->sums + (u64)((g->first + row) * g->dim) * 4
                            : row_address(g->plane, g->pitch, row_at(g->rows, row));
     UNROLL for (i32 i = 0; i < width / 8; i++) {
       const i32 column = i / 4 * 32 + f32_tx() * 4 + i % 4;

@@ -24,13 +24,14 @@ INL struct place place_of(call_t call, u32 index, i32 outer, i32 inner) {
   return p;
 }
 
-INL struct gradient d_k_of(call_t call, const struct place *p) {
-  return gradient_of(call, &call->d_k, p->b, p->kv_head, key_rows(call, p->keys, p->b, p->h), call->sums_k,
-                     (i64)p->pair * call->rows_kv, bwd_dim);
+INL struct rows rows_of_keys(call_t call, const struct place *p) { return key_rows(call, p->keys, p->b, p->h); }
+/* Of rows_of_keys, asked for once for both. */
+INL struct gradient d_k_of(call_t call, const struct place *p, struct rows rows) {
+  return gradient_of(call, &call->d_k, p->b, p->kv_head, rows, call->sums_k, (i64)p->pair * call->rows_kv, bwd_dim);
 }
-INL struct gradient d_v_of(call_t call, const struct place *p) {
-  return gradient_of(call, &call->d_v, p->b, p->kv_head, key_rows(call, p->keys, p->b, p->h), call->sums_v,
-                     (i64)p->pair * call->rows_kv, bwd_value_dim);
+INL struct gradient d_v_of(call_t call, const struct place *p, struct rows rows) {
+  return gradient_of(call, &call->d_v, p->b, p->kv_head, rows, call->sums_v, (i64)p->pair * call->rows_kv,
+                     bwd_value_dim);
 }
 
 #endif
