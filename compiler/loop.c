@@ -5,15 +5,18 @@
 
 #include "loop.h"
 
-/* The loop of a header; a new one where there is none yet. NULL: no room, or no memory (*failed). */
-static flyi_loop *loop_of(flyi_loops *loops, const flyi_cfg *cfg, int header, bool *failed) {
+/* The loop of a header, to which `latch` leads back; a new one where there is none yet. NULL after an error. */
+static flyi_loop *loop_of(const flyi_verifier *v, const flyi_cfg *cfg, int header, LLVMValueRef latch,
+                          flyi_loops *loops) {
   for (int i = 0; i < loops->count; i++)
     if (loops->loops[i].header == header) return &loops->loops[i];
-  if (loops->count == FLYI_MOST_LOOPS) return loops->too_many = true, NULL;
+  if (loops->count == FLYI_MOST_LOOPS) {
+    flyi_refuse(v, latch, "a mask cannot have more than %d loops, with its calls inlined", FLYI_MOST_LOOPS);
+    return NULL;
+  }
   flyi_loop *loop = &loops->loops[loops->count];
   *loop = (flyi_loop){.header = header, .bottom = -1, .members = flyi_alloc((size_t)cfg->count, sizeof *loop->members)};
-  *failed = !loop->members;
-  if (*failed) return NULL;
+  if (!loop->members) return flyi_no_memory(v->error), NULL;
   loop->members[header] = true;
   loops->count++;
   return loop;
@@ -42,14 +45,12 @@ fly_status flyi_loops_find(const flyi_verifier *v, const flyi_cfg *cfg, flyi_loo
     LLVMValueRef end = LLVMGetBasicBlockTerminator(cfg->blocks[from]);
     for (unsigned k = 0; k < LLVMGetNumSuccessors(end); k++) {
       int to = flyi_cfg_index(cfg, LLVMGetSuccessor(end, k));
-      bool failed = false;
       if (!flyi_is_back_edge(from, to)) continue;
       if (!flyi_cfg_dominates(cfg, to, from))
         return flyi_refuse(v, end,
                            "the loop is entered at several places, by goto or switch: write it as for or while");
-      flyi_loop *loop = loop_of(out, cfg, to, &failed);
-      if (failed) return flyi_no_memory(v->error);
-      if (!loop) continue;
+      flyi_loop *loop = loop_of(v, cfg, to, end, out);
+      if (!loop) return v->error->status;
       loop->bottom = loop->bottom < 0 ? from : flyi_cfg_common(cfg, loop->bottom, from);
       grow(cfg, loop, from);
     }

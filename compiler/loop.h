@@ -4,7 +4,7 @@
 
 #include "cfg.h"
 
-enum { FLYI_MOST_LOOPS = 64 };
+enum { FLYI_MOST_LOOPS = 128 }; /* LLVM's time grows with their number squared, and cubed where they nest */
 
 /* A natural loop: its header dominates all of it. Blocks are places in flyi_cfg.blocks. */
 typedef struct flyi_loop {
@@ -15,13 +15,12 @@ typedef struct flyi_loop {
 
 typedef struct flyi_loops {
   int count;
-  bool too_many; /* more than FLYI_MOST_LOOPS: the rest is missing */
   flyi_loop loops[FLYI_MOST_LOOPS];
 } flyi_loops;
 
 static inline bool flyi_is_back_edge(int from, int to) { return to <= from; } /* in reverse postorder */
 
-/* Refuses loops that can be entered at several blocks. */
+/* Refuses loops that can be entered at several blocks, and more than FLYI_MOST_LOOPS of them. */
 fly_status flyi_loops_find(const flyi_verifier *v, const flyi_cfg *cfg, flyi_loops *out);
 void flyi_loops_free(flyi_loops *loops);
 

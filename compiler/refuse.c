@@ -301,6 +301,12 @@ static bool calls_math(LLVMValueRef instruction) {
   return callee && LLVMIsAFunction(callee) && LLVMIsDeclaration(callee) && flyi_math_arity(name_of(callee));
 }
 
+/* What an instruction counts, without what it calls. */
+static int weight_of(LLVMValueRef instruction) {
+  if (LLVMIsASwitchInst(instruction)) return 1 + FLYI_CASE_WEIGHT * (int)(LLVMGetNumSuccessors(instruction) - 1);
+  return calls_math(instruction) ? FLYI_MATH_WEIGHT : 1;
+}
+
 /* Refuses recursion, and masks that would be too large. */
 static fly_status visit(flyi_verifier *v, graph *g, int f) {
   int size = 1;
@@ -308,7 +314,7 @@ static fly_status visit(flyi_verifier *v, graph *g, int f) {
   for (EACH_BLOCK(block, g->functions[f]))
     for (EACH_INSTRUCTION(instruction, block)) {
       if (flyi_starts(flyi_intrinsic(instruction), "llvm.dbg.")) continue;
-      size += calls_math(instruction) ? FLYI_MATH_WEIGHT : 1;
+      size += weight_of(instruction);
       int callee = LLVMIsACallInst(instruction) ? index_of(g, LLVMGetCalledValue(instruction)) : -1;
       if (callee >= 0 && g->sizes[callee] < 0)
         return flyi_refuse(v, instruction, "a mask cannot recurse: '%s' calls itself, directly or through others",

@@ -17,6 +17,7 @@ enum {
   FLYI_ROUNDS = 65536,           /* mask.h */
   FLYI_MOST_INSTRUCTIONS = 8192, /* of the mask with everything inlined, as clang emits it */
   FLYI_MATH_WEIGHT = 100,        /* a call of a function of score.h counts as so many instructions */
+  FLYI_CASE_WEIGHT = 4,          /* and a case of a switch as so many: LLVM's time grows with their number squared */
   FLYI_MOST_FUNCTIONS = 256,
   FLYI_MOST_NESTING = 32, /* of brackets in the IR, and so of array types */
   FLYI_MOST_STRUCTS = 64, /* types of its own */

@@ -147,6 +147,28 @@ START_TEST(a_million_lines_are_read_in_time) {
 }
 END_TEST
 
+/* `part` so many times in the mask's body. */
+static void check_repeated(const char *head, const char *part, int times, const char *tail, const char *what) {
+  static const char start[] = "#include <flymask/mask.h>\nbool mask(int b, int h, int q, int kv) {\n";
+  char *source = malloc(sizeof start + strlen(head) + strlen(tail) + (size_t)times * strlen(part) + 100);
+  char *at = stpcpy(stpcpy(source, start), head);
+  for (int i = 0; i < times; i++) at = stpcpy(at, part);
+  stpcpy(stpcpy(at, tail), "\n  return (kv * 7 + q * 3) % 11 < 5 && kv <= q;\n}\n");
+  check_source(source, REFUSED, what);
+  free(source);
+}
+
+/* Small sources on which LLVM's passes, which nothing can stop, would be for minutes or days. */
+START_TEST(what_llvm_would_take_too_long_for_is_refused) {
+  check_repeated("", "for (long i = q; i < (long)kv + q; i += 3) { if (i & 1) q += i; else kv -= i; }\n", 24, "",
+                 "loops whose ends depend on those before");
+  check_repeated("", "for (int i = 0; i < 2 + q; i++) { q += i; if (q & 1) { q = q * 3 + kv; kv ^= q; } }\n", 24, "",
+                 "loops that change their bounds");
+  check_repeated("", "for (int i = 0; i < 2; i++) ", 600, "q++;", "600 loops within each other");
+  check_repeated("switch (q) { default:\n", "case __COUNTER__ * 9:\n", 40000, "kv = 3; }", "40,000 cases");
+}
+END_TEST
+
 static Suite *suite(void) {
   Suite *s = suite_create("hostile");
   TCase *c = tcase_create("hostile");
@@ -154,6 +176,7 @@ static Suite *suite(void) {
   tcase_add_test(c, attributes_do_not_reach_the_backend);
   tcase_add_test(c, headers_and_macros_that_never_end_are_stopped);
   tcase_add_test(c, a_million_lines_are_read_in_time);
+  tcase_add_test(c, what_llvm_would_take_too_long_for_is_refused);
   suite_add_tcase(s, c);
   return s;
 }
