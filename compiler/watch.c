@@ -104,6 +104,29 @@ static fly_status watch_arithmetic(flyi_verifier *v, LLVMValueRef i) {
   return plant(v, i, FLYI_WATCH_OVERFLOW, name, happens, value);
 }
 
+/* The least integer of its type: its magnitude is none. */
+static LLVMValueRef is_least(flyi_verifier *v, LLVMValueRef x) {
+  uint64_t least = UINT64_C(1) << (LLVMGetIntTypeWidth(LLVMTypeOf(x)) - 1);
+  return LLVMBuildICmp(v->builder, LLVMIntEQ, x, LLVMConstInt(LLVMTypeOf(x), least, false), "");
+}
+
+static fly_status watch_quotient(flyi_verifier *v, LLVMValueRef i) {
+  LLVMValueRef d = LLVMGetOperand(i, 1), minus = LLVMConstAllOnes(LLVMTypeOf(d));
+  if (LLVMGetInstructionOpcode(i) != LLVMSDiv || (LLVMIsAConstantInt(d) && d != minus)) return FLY_OK;
+  LLVMValueRef happens = LLVMBuildAnd(v->builder, is_least(v, LLVMGetOperand(i, 0)),
+                                      LLVMBuildICmp(v->builder, LLVMIntEQ, d, minus, ""), "");
+  return plant(v, i, FLYI_WATCH_OVERFLOW, "/", happens, NULL);
+}
+
+/* fly_abs of mask.h, and the compiler's own. */
+static fly_status watch_call(flyi_verifier *v, LLVMValueRef i) {
+  size_t size;
+  const char *name = LLVMGetValueName2(LLVMGetCalledValue(i), &size);
+  bool ours = strcmp(name, "fly_abs") == 0;
+  if (!ours && !(flyi_starts(name, "llvm.abs.") && !LLVMIsNull(LLVMGetOperand(i, 1)))) return FLY_OK;
+  return plant(v, i, FLYI_WATCH_OVERFLOW, ours ? name : "abs", is_least(v, LLVMGetOperand(i, 0)), NULL);
+}
+
 static fly_status watch_division(flyi_verifier *v, LLVMValueRef i) {
   LLVMOpcode opcode = LLVMGetInstructionOpcode(i);
   LLVMValueRef x = LLVMGetOperand(i, 0), d = LLVMGetOperand(i, 1), zero = LLVMConstNull(LLVMTypeOf(d));
@@ -112,7 +135,8 @@ static fly_status watch_division(flyi_verifier *v, LLVMValueRef i) {
     fly_status status = plant(v, i, FLYI_WATCH_ZERO, name, LLVMBuildICmp(v->builder, LLVMIntEQ, d, zero, ""), NULL);
     if (status) return status;
   }
-  if (opcode != LLVMSDiv && opcode != LLVMSRem) return FLY_OK;
+  fly_status status = watch_quotient(v, i);
+  if (status || (opcode != LLVMSDiv && opcode != LLVMSRem)) return status;
   LLVMValueRef rest = LLVMBuildSRem(v->builder, x, d, "");
   LLVMValueRef some = LLVMBuildAnd(v->builder, LLVMBuildICmp(v->builder, LLVMIntNE, rest, zero, ""),
                                    LLVMBuildICmp(v->builder, LLVMIntNE, d, zero, ""), "");
@@ -162,6 +186,8 @@ static fly_status watch_instruction(flyi_verifier *v, LLVMValueRef i, LLVMValueR
   case LLVMICmp:
   case LLVMFCmp:
     return watch_clause(v, i, next);
+  case LLVMCall:
+    return watch_call(v, i);
   default:
     return FLY_OK;
   }

@@ -150,6 +150,13 @@ START_TEST(each_kind_is_found_where_it_is_and_nowhere_else) {
   expect_kinds("return kv <= q || kv - q > 2000000000;", 70, 70, "3:always-false");
   expect_kinds("return kv <= q + 2147483647;", 70, 70, "2:blind-rows 3:overflow");
   expect_kinds("return kv <= q + 2147483647u % 5;", 70, 70, "");
+  expect_kinds("return (q - 2147483647 - 1) / (kv == 5 ? -1 : 1) > kv || kv == 0;", 70, 70, "3:overflow");
+  expect_kinds("return (q - 2147483647) / (kv == 5 ? -1 : 1) > kv || kv == 0;", 70, 70, "");
+  expect_kinds("return (q - INT64_MAX - 1) / (kv == 5 ? -1 : 1) > kv || kv == 0;", 70, 70, "3:overflow");
+  expect_kinds("return fly_abs(q - 2147483647 - 1) > 2147483600 || kv == 0;", 70, 70, "3:overflow");
+  expect_kinds("return fly_abs(q - 2147483647) > 2147483600 || kv == 0;", 70, 70, "");
+  expect_kinds("return __builtin_abs(q - 2147483647 - 1) > 2147483600 || kv == 0;", 70, 70, "3:overflow");
+  expect_kinds("return __builtin_labs(q - INT64_MAX - 1) > INT64_MAX - 40 || kv == 0;", 70, 70, "3:overflow");
   expect_kinds("return (long)q * 3000000000000000000L >= kv || kv == 0;", 70, 70, "3:overflow");
   expect_kinds("unsigned x = q * 4000000000u;\nreturn x % 7 < 5 || kv == 0;", 70, 70, "");
   expect_kinds("return (kv << (q - 3)) >= 0;", 40, 40, "3:shift");
