@@ -27,7 +27,7 @@ endforeach()
 # mutant.TEMPLATE: what no mask is joined with, compiled without each of its checks in turn.
 flymask_ptx_test(rows_mutants)
 list(JOIN FLYMASK_PTX_FLAGS " " flags)
-target_compile_definitions(test_rows_mutants PRIVATE "PTX_COMPILER=\"${FLYMASK_CLANG} ${flags}\"")
+target_compile_definitions(test_rows_mutants PRIVATE "PTX_COMPILER=\"'${FLYMASK_CLANG}' ${flags}\"")
 foreach(template merge gate project choose)
   flymask_mutant(${template} rows_mutants ci)
 endforeach()
