@@ -8,28 +8,15 @@
 
 enum {
   MOST_NODE_RUNS = 1 << 19,
-  MOST_OPEN = 12 /* loops of unknown rounds: LLVM's time may double and more with each that depends on one before */
+  MOST_COUNTED = 12 /* loops with a counter: LLVM's time may double and more with each further one */
 };
 
-/* The rounds of each loop; -1: not known, of a few at most. */
-static fly_status find_rounds(const flyi_verifier *v, const flyi_cfg *cfg, const flyi_loops *loops, int64_t *rounds) {
-  int budget = MOST_NODE_RUNS, open = 0;
-  for (int i = 0; i < loops->count; i++) {
-    const flyi_loop *loop = &loops->loops[i];
-    rounds[i] = flyi_loop_rounds(cfg, loop, &budget);
-    if (rounds[i] < 0 && ++open > MOST_OPEN)
-      return flyi_refuse(v, LLVMGetBasicBlockTerminator(cfg->blocks[loop->bottom]),
-                         "a mask cannot have more than %d loops without a constant bound, with its calls inlined",
-                         MOST_OPEN);
-  }
-  return FLY_OK;
-}
-
 /* The most rounds that all loops can make together; more than FLYI_ROUNDS where that is not known. */
-static int64_t total_rounds(const flyi_loops *loops, const int64_t *rounds) {
-  int64_t total = 0;
+static int64_t total_rounds(const flyi_cfg *cfg, const flyi_loops *loops) {
+  int64_t rounds[FLYI_MOST_LOOPS], total = 0;
+  int budget = MOST_NODE_RUNS;
   for (int i = 0; i < loops->count; i++)
-    if (rounds[i] < 0) return FLYI_ROUNDS + 1;
+    if ((rounds[i] = flyi_loop_rounds(cfg, &loops->loops[i], &budget)) < 0) return FLYI_ROUNDS + 1;
   for (int i = 0; i < loops->count; i++) {
     int64_t times = rounds[i];
     for (int k = 0; k < loops->count;
@@ -59,7 +46,12 @@ static void count_edge(flyi_verifier *v, LLVMBasicBlockRef from, LLVMBasicBlockR
   LLVMBuildCondBr(v->builder, over, spent, to);
 }
 
-static fly_status count_rounds(flyi_verifier *v, const flyi_cfg *cfg) {
+static fly_status count_rounds(flyi_verifier *v, const flyi_cfg *cfg, const flyi_loops *loops) {
+  if (loops->count > MOST_COUNTED)
+    return flyi_refuse(v, LLVMGetBasicBlockTerminator(cfg->blocks[loops->loops[MOST_COUNTED].header]),
+                       "a mask cannot have more than %d loops, with its calls inlined, where no constants bound them "
+                       "to %d rounds together",
+                       MOST_COUNTED, FLYI_ROUNDS);
   LLVMTypeRef i32 = flyi_int_type(v, 32);
   flyi_build_before(v, LLVMGetFirstInstruction(cfg->blocks[0]));
   LLVMValueRef counter = LLVMBuildAlloca(v->builder, i32, "");
@@ -81,11 +73,9 @@ static fly_status count_rounds(flyi_verifier *v, const flyi_cfg *cfg) {
 fly_status flyi_bound_loops(flyi_verifier *v) {
   flyi_cfg cfg;
   flyi_loops loops = {0};
-  int64_t rounds[FLYI_MOST_LOOPS];
   fly_status status = flyi_cfg_build(v->mask, &cfg, v->error);
   if (!status) status = flyi_loops_find(v, &cfg, &loops);
-  if (!status) status = find_rounds(v, &cfg, &loops, rounds);
-  if (!status && total_rounds(&loops, rounds) > FLYI_ROUNDS) status = count_rounds(v, &cfg);
+  if (!status && total_rounds(&cfg, &loops) > FLYI_ROUNDS) status = count_rounds(v, &cfg, &loops);
   flyi_loops_free(&loops);
   flyi_cfg_free(&cfg);
   return status;

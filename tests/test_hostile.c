@@ -164,6 +164,11 @@ START_TEST(what_llvm_would_take_too_long_for_is_refused) {
                  "loops whose ends depend on those before");
   check_repeated("", "for (int i = 0; i < 2 + q; i++) { q += i; if (q & 1) { q = q * 3 + kv; kv ^= q; } }\n", 24, "",
                  "loops that change their bounds");
+  check_repeated("for (long i = q; i < (long)kv + q; i += 3) { if (i & 1) q += i; else kv -= i; }\n",
+                 "for (int i = 0; i < 9; i++) { if (i >= q) break; if (i & 1) q += i; else kv -= i; }\n", 60, "",
+                 "short loops behind one without a bound");
+  check_repeated("", "for (long i = 0; i < 1100; i++) { if (i >= (long)kv + q) break; if (i & 1) q += i; }\n",
+                 60, "", "loops with constant bounds, together beyond what a mask may take");
   check_repeated("", "for (int i = 0; i < 2; i++) ", 600, "q++;", "600 loops within each other");
   check_repeated("switch (q) { default:\n", "case __COUNTER__ * 9:\n", 40000, "kv = 3; }", "40,000 cases");
 }

@@ -38,8 +38,8 @@
  * conversions between pointers and integers, a pointer that may point into different objects, buffers read as another
  * type, __int128, long double, _Float16, vectors, complex numbers, loops entered by goto at several places. A mask has
  * at most 64 parameters and buffers, 256 functions, with all calls inlined 8,192 instructions (a case of a switch
- * counts as 4), 128 loops and 12 without a constant bound, 16 KiB of locals a function, 64 struct types, arrays and
- * structs nested 32 deep, 1 MiB of constant tables and 1 MiB of source.
+ * counts as 4) and 128 loops (12, where no constants bound them to 65,536 rounds together), 16 KiB of locals a
+ * function, 64 struct types, arrays and structs nested 32 deep, 1 MiB of constant tables and 1 MiB of source.
  *
  * The same file is ordinary C for gcc and clang: a parameter is then a global variable, a buffer a global pointer with
  * global dimensions NAME_dim0 .. NAME_dim3, and fly_mask_context below stands for the call. So a mask can be
