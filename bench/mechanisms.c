@@ -324,28 +324,41 @@ static void free_call(fly_attention *c) {
   for (int i = 0; i < 9; i++) free(all[i]->data);
 }
 
-/* SA at growing lengths, one head. */
+/* Nanoseconds a token of SA, one head. */
+static void time_length(int64_t tokens, double *forward_ns, double *backward_ns) {
+  n = tokens;
+  fly_attention base = base_call(), sa = sa_call(&base, 128, 128, FLY_SA_BY_TOKEN);
+  size_t bytes[2];
+  check(fly_attention_workspace(&sa, &bytes[0], &error));
+  check(fly_attention_backward_workspace(&sa, &bytes[1], &error));
+  keep_workspace(&sa, bytes[0] > bytes[1] ? bytes[0] : bytes[1]);
+  contender all[] = {{.name = "SA 128 + 128, causal by token, forward", .run = forward, .context = &sa},
+                     {.name = "SA 128 + 128, causal by token, backward", .run = backward, .context = &sa}};
+  printf("  %lld tokens, workspace %.1f MiB\n", (long long)n, (double)sa.workspace_size / (1 << 20));
+  race(all, 2);
+  *forward_ns = all[0].median * 1e6 / (double)n, *backward_ns = all[1].median * 1e6 / (double)n;
+  free(sa.workspace);
+  free_call(&base);
+}
+
+/* Growing lengths, all of them in turn and several times: between the first and the last a machine's pace may drift. */
 static void bench_linear(void) {
   static const int64_t lengths[] = {8192, 32768, 131072, 524288, 1048576};
-  int64_t was = n, heads_were = heads;
+  enum { LENGTHS = sizeof lengths / sizeof *lengths, ROUNDS = 5 };
+  double ns[2][LENGTHS][ROUNDS];
+  int64_t was = n, heads_were = heads, kv_heads_were = kv_heads;
   heads = kv_heads = 1;
-  for (int i = 0; i < 5; i++) {
-    n = lengths[i];
-    fly_attention base = base_call(), sa = sa_call(&base, 128, 128, FLY_SA_BY_TOKEN);
-    size_t bytes[2];
-    check(fly_attention_workspace(&sa, &bytes[0], &error));
-    check(fly_attention_backward_workspace(&sa, &bytes[1], &error));
-    keep_workspace(&sa, bytes[0] > bytes[1] ? bytes[0] : bytes[1]);
-    contender all[] = {{.name = "SA 128 + 128, causal by token, forward", .run = forward, .context = &sa},
-                       {.name = "SA 128 + 128, causal by token, backward", .run = backward, .context = &sa}};
-    printf("  %lld tokens, workspace %.1f MiB\n", (long long)n, (double)sa.workspace_size / (1 << 20));
-    race(all, 2);
-    printf("  ns a token: forward %.0f, backward %.0f\n", all[0].median * 1e6 / (double)n,
-           all[1].median * 1e6 / (double)n);
-    free(sa.workspace);
-    free_call(&base);
+  for (int round = 0; round < ROUNDS; round++)
+    for (int i = 0; i < LENGTHS; i++) time_length(lengths[i], &ns[0][i][round], &ns[1][i][round]);
+  printf("  medians of %d rounds, ns a token: forward, backward; by those at %lld tokens\n", ROUNDS,
+         (long long)lengths[0]);
+  for (int i = 0; i < LENGTHS; i++) {
+    for (int way = 0; way < 2; way++) qsort(ns[way][i], ROUNDS, sizeof **ns[way], compare);
+    double *f = ns[0][i], *b = ns[1][i];
+    printf("  %8lld %6.0f %6.0f   %.3f %.3f\n", (long long)lengths[i], f[ROUNDS / 2], b[ROUNDS / 2],
+           f[ROUNDS / 2] / ns[0][0][ROUNDS / 2], b[ROUNDS / 2] / ns[1][0][ROUNDS / 2]);
   }
-  n = was, heads = kv_heads = heads_were;
+  n = was, heads = heads_were, kv_heads = kv_heads_were;
 }
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
