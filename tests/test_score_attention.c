@@ -67,6 +67,7 @@ static void run_case(const backward_spec *spec, oracle_predicate *see, void *con
   scored_case s;
   char what[256];
   fly_error error = {0};
+  if (!call_is_chosen(&spec->call)) return;
   set_up(&s, spec, see, context, modifier, sink);
   const call_spec *c = &s.t.base.spec;
   snprintf(what, sizeof what, "modifier %d%s, %s %s D %d DV %d batch %d heads %d/%d lengths %d, %d rows %d %d %d",

@@ -47,7 +47,7 @@ void call_reset(call_case *t); /* out and lse as before the call */
 void call_free(call_case *t);
 
 /* Initialises, runs, compares with the oracle, frees. With FLYMASK_TEST_SHARE = n in the environment a test does so for
- * its first call and about one in n of the others, always the same ones: for machines that are emulated. */
+ * its first call and about one in n of the others, always the same ones: for emulated machines and sanitizers. */
 void call_test(const call_spec *spec, oracle_predicate *see, void *context);
 
 bool call_is_chosen(const call_spec *spec); /* by FLYMASK_TEST_SHARE */

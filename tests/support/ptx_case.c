@@ -37,6 +37,7 @@ void ptx_free(ptx_case *t) {
 
 void ptx_test(const backward_spec *spec, const ptx_mask *mask) {
   ptx_case t;
+  if (!call_is_chosen(&spec->call)) return;
   fly_cuda *cuda = cuda_open();
   ptx_init(&t, spec, mask, "sm_80");
   ptx_run(&t, cuda);
