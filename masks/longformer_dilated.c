@@ -11,5 +11,5 @@ bool mask(int b, int h, int q, int kv) {
   (void)b, (void)h;
   bool global = (is_global[q] | is_global[kv]) != 0;
   int distance = fly_abs(q - kv);
-  return global || (distance <= (int64_t)window * dilation && distance % dilation == 0);
+  return global || (distance % dilation == 0 && distance <= (int64_t)window * dilation);
 }

@@ -45,7 +45,7 @@ if(FLYMASK_CLI)
   flymask_ptxas_test(bwd bf16 sm_90 "64;128" bitmask stochastic)
   flymask_ptxas_test(bwd bf16 sm_90 128 full head_window)
   flymask_ptxas_test(fwd bf16 sm_80 64 bitmask block_diffusion)
-  flymask_ptxas_test(fwd bf16 sm_90 128 bitmask block_diffusion)
+  flymask_ptxas_test(fwd bf16 sm_90 128 bitmask block_diffusion longformer_dilated selected_tiles)
   flymask_ptxas_test(fwd f16 sm_80 64 stochastic_ring)
   flymask_ptxas_test(bwd f32 sm_80 "64;128;256" causal_window)
   # With a score modifier: ptxas.MASK.TYPE.D.TARGET.fwd|bwd.SCORE

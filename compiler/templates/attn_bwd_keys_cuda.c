@@ -99,7 +99,7 @@ INL void mask_pairs(const struct scene *scene, const struct tokens *tokens, pair
   UNROLL for (i32 i = 0; i < columns; i++) UNROLL for (i32 a = 0; a < bwd_blocks; a++)
       UNROLL for (i32 j = 0; j < 4; j++) {
     const i32 e = j & 1, y = 2 * a + (j >> 1), kv = key + y * 8, d = d0 + i * 8 + e - y * 8;
-    const _Bool keep = mask_in_loop ? bits >> (4 * (8 * a + i) + j) & 1
+    const _Bool keep = mask_in_loop ? bits >> bit_of(columns, a, i, j) & 1
                                     : visible_on(scene, d, q + i * 8 + e, kv, tokens->queries[e][i], tokens->keys[y]);
     p[a][i][j] = choose(keep, p[a][i][j], 0);
   }

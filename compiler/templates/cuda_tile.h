@@ -306,9 +306,14 @@ INL _Bool visible_pair(const struct scene *s, i32 query, i32 key) {
                     mask_tokens & 2 ? token_of(s->key_rows, s->keys, key, 0) : 0);
 }
 
-/* Bit 4 (8 a + i) + j: of s[a][i][j], whose rows are queries or, by_key, keys. A round's pairs are neighbours. */
+/* The bit of s[a][i][j]. */
+INL i32 bit_of(i32 columns, i32 a, i32 i, i32 j) { return 4 * (columns * a + i) + j; }
+
+/* Who sees whom, as bit_of says; rows are queries or, by_key, keys. A round's pairs are neighbours. */
 INL u64 mask_bits(const struct scene *s, i32 blocks, i32 columns, i32 query, i32 key, i32 by_key) {
-  u64 bits = 0;
+  const _Bool few = blocks * columns <= 8; /* one register of bits */
+  u64 many_bits = 0;
+  u32 few_bits = 0;
   ROLLED for (i32 first = 0; first < blocks * columns * 4; first += mask_in_loop) {
     const i32 a = first / (4 * columns), i = first / 4 % columns;
     u32 round = 0;
@@ -318,9 +323,12 @@ INL u64 mask_bits(const struct scene *s, i32 blocks, i32 columns, i32 query, i32
       const _Bool keep = visible_pair(s, query + (by_key ? column : row), key + (by_key ? row : column));
       round |= (u32)keep << m;
     }
-    bits |= (u64)round << (4 * (8 * a + i) + (mask_in_loop == 1 ? first % 4 : 0));
+    if (few)
+      few_bits |= round << first;
+    else
+      many_bits |= (u64)round << first;
   }
-  return bits;
+  return few ? few_bits : many_bits;
 }
 
 /* Scores of `blocks` x 16 rows (queries) and `columns` x 8 keys, as C operands lie: what is masked becomes `masked`.
@@ -339,7 +347,7 @@ INL void mask_scores_of(const struct scene *s, const i32 rows[2 * MAX_BLOCKS], f
     UNROLL for (i32 e = 0; e < 2; e++) {
       i32 kv = key + i * 8 + e, d = d0 + y * 8 - i * 8 - e;
       float *at = &x[y / 2][i][2 * (y % 2) + e];
-      _Bool keep = mask_in_loop ? bits >> (4 * (8 * (y / 2) + i) + 2 * (y % 2) + e) & 1
+      _Bool keep = mask_in_loop ? bits >> bit_of(columns, y / 2, i, 2 * (y % 2) + e) & 1
                                 : visible_on(s, d, query + s->offset + y * 8, kv, rows[y], keys[e][i]);
       *at = choose(keep, *at, masked);
     }
