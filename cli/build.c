@@ -15,7 +15,7 @@ static const struct argp_option options[] = {
      "What to write: the image (default), optimised LLVM IR, or assembly (PTX); of the modifier, with --score", 0},
     {"backward", KEY_BACKWARD, NULL, 0, "Of a GPU's kernels, the text of the backward ones; an image holds all", 0},
     {"decode", KEY_DECODE, NULL, 0, "Of a GPU's kernels, the text of those for few queries and many keys", 0},
-    {"out", KEY_OUT, "F", 0, "The file to write", 0},
+    {"out", KEY_OUT, "F", 0, "The file to write; -: standard output", 0},
     {0}};
 
 static const char doc[] =
@@ -26,7 +26,7 @@ static const char doc[] =
     "Examples:\n"
     "  flymask build causal --head-dim 64 --dtype f32 -o causal.image\n"
     "  flymask build sliding_window left=255 --head-dim 128 --dtype bf16 -o w.image\n"
-    "  flymask build causal --head-dim 64 --dtype f32 --emit asm -o /dev/stdout\n"
+    "  flymask build causal --head-dim 64 --dtype f32 --emit asm -o -\n"
     "  flymask build causal --head-dim 64 --dtype f32 --target aarch64 -o c.image\n"
     "  flymask build causal --head-dim 128 --dtype bf16 --target sm_80 -o c.image\n";
 

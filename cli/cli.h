@@ -153,7 +153,8 @@ void print_error(const fly_error *error);
 /* ---- files (file.c) ---------------------------------------------------------------------------------------------- */
 
 /* Writes the parts, one after the other, to a temporary file beside `path` and renames it: readers see the old file
- * or the whole new one. A path that exists and is no regular file (a pipe, /dev/stdout) is written directly. */
+ * or the whole new one. A path that exists and is no regular file (a pipe, a terminal) is written directly; "-" is
+ * standard output. */
 fly_status file_save(const char *path, const struct iovec *parts, int count, fly_error *error);
 /* The whole of a text file, NUL-terminated, the caller's. */
 fly_status file_read_text(const char *path, char **text, fly_error *error);

@@ -32,7 +32,14 @@ static fly_status save_directly(const char *path, const struct iovec *parts, int
   return FLY_OK;
 }
 
+/* Behind what the command has printed. */
+static fly_status save_to_output(const struct iovec *parts, int count, fly_error *error) {
+  if (fflush(stdout) == 0 && write_all(STDOUT_FILENO, parts, count)) return FLY_OK;
+  return fail(error, FLY_ERROR_IO, "standard output", "cannot write: %s", strerror(errno));
+}
+
 fly_status file_save(const char *path, const struct iovec *parts, int count, fly_error *error) {
+  if (strcmp(path, "-") == 0) return save_to_output(parts, count, error);
   struct stat info;
   bool exists = stat(path, &info) == 0;
   if (exists && S_ISDIR(info.st_mode)) return fail(error, FLY_ERROR_IO, path, "is a directory");
