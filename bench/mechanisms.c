@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { MOST_RUNS = 60, CONTENDERS = 4 };
+enum { MOST_RUNS = 60, MOST_DIM = 512 };
 
 static int64_t n = 8192, heads = 4, kv_heads = 4, dim = 64, block = 128, top = 3;
 static int threads = 1;
@@ -324,19 +324,54 @@ static void free_call(fly_attention *c) {
   for (int i = 0; i < 9; i++) free(all[i]->data);
 }
 
+/* The rows that a call reads and writes, moved without attention: the least that their places in memory cost it. */
+typedef struct moves {
+  const int32_t *rows;
+  const fly_tensor *from[5], *to[3];
+} moves;
+
+static float *row_of(const fly_tensor *t, int64_t row) { return (float *)t->data + row * t->stride[2]; }
+
+static void fetch_row(const fly_tensor *t, int64_t row) {
+  for (int64_t d = 0; d < dim; d += 16) __builtin_prefetch(row_of(t, row) + d);
+}
+
+static void move_alone(void *context) {
+  enum { AHEAD = 32 };
+  const moves *m = context;
+  for (int64_t i = 0; i < n; i++) {
+    float sum[MOST_DIM] = {0};
+    int64_t row = m->rows[i], soon = m->rows[i + AHEAD < n ? i + AHEAD : n - 1];
+    for (int k = 0; k < 5 && m->from[k]; k++) fetch_row(m->from[k], soon);
+    for (int k = 0; k < 3 && m->to[k]; k++) fetch_row(m->to[k], soon);
+    for (int k = 0; k < 5 && m->from[k]; k++)
+      for (int64_t d = 0; d < dim; d++) sum[d] += row_of(m->from[k], row)[d];
+    for (int k = 0; k < 3 && m->to[k]; k++) memcpy(row_of(m->to[k], row), sum, sizeof(float) * (size_t)dim);
+  }
+}
+
+enum { WAYS = 4 }; /* SA forward and backward, and their rows alone */
+
 /* Nanoseconds a token of SA, one head. */
-static void time_length(int64_t tokens, double *forward_ns, double *backward_ns) {
+static void time_length(int64_t tokens, double ns[WAYS]) {
   n = tokens;
   fly_attention base = base_call(), sa = sa_call(&base, 128, 128, FLY_SA_BY_TOKEN);
+  const int32_t *rows = sa.geometry.q_rows.rows;
+  moves ahead = {rows, {&sa.q, &sa.k, &sa.v}, {&sa.out}};
+  moves back = {rows, {&sa.q, &sa.k, &sa.v, &sa.out, &sa.d_out}, {&sa.d_q, &sa.d_k, &sa.d_v}};
   size_t bytes[2];
   check(fly_attention_workspace(&sa, &bytes[0], &error));
   check(fly_attention_backward_workspace(&sa, &bytes[1], &error));
   keep_workspace(&sa, bytes[0] > bytes[1] ? bytes[0] : bytes[1]);
   contender all[] = {{.name = "SA 128 + 128, causal by token, forward", .run = forward, .context = &sa},
                      {.name = "SA 128 + 128, causal by token, backward", .run = backward, .context = &sa}};
+  contender alone[] = {{.name = "q, k, v read and out written by rows", .run = move_alone, .context = &ahead},
+                       {.name = "8 tensors' rows of the backward pass", .run = move_alone, .context = &back}};
   printf("  %lld tokens, workspace %.1f MiB\n", (long long)n, (double)sa.workspace_size / (1 << 20));
   race(all, 2);
-  *forward_ns = all[0].median * 1e6 / (double)n, *backward_ns = all[1].median * 1e6 / (double)n;
+  race(alone, 2); /* in turn with attention it would find other rows in the cache */
+  const contender *timed[WAYS] = {&all[0], &all[1], &alone[0], &alone[1]};
+  for (int way = 0; way < WAYS; way++) ns[way] = timed[way]->median * 1e6 / (double)n;
   free(sa.workspace);
   free_call(&base);
 }
@@ -345,18 +380,23 @@ static void time_length(int64_t tokens, double *forward_ns, double *backward_ns)
 static void bench_linear(void) {
   static const int64_t lengths[] = {8192, 32768, 131072, 524288, 1048576};
   enum { LENGTHS = sizeof lengths / sizeof *lengths, ROUNDS = 5 };
-  double ns[2][LENGTHS][ROUNDS];
+  double ns[LENGTHS][ROUNDS][WAYS], median[LENGTHS][WAYS];
   int64_t was = n, heads_were = heads, kv_heads_were = kv_heads;
   heads = kv_heads = 1;
   for (int round = 0; round < ROUNDS; round++)
-    for (int i = 0; i < LENGTHS; i++) time_length(lengths[i], &ns[0][i][round], &ns[1][i][round]);
-  printf("  medians of %d rounds, ns a token: forward, backward; by those at %lld tokens\n", ROUNDS,
+    for (int i = 0; i < LENGTHS; i++) time_length(lengths[i], ns[i][round]);
+  printf("  medians of %d rounds, ns a token: forward, backward; by those at %lld tokens; their rows alone\n", ROUNDS,
          (long long)lengths[0]);
   for (int i = 0; i < LENGTHS; i++) {
-    for (int way = 0; way < 2; way++) qsort(ns[way][i], ROUNDS, sizeof **ns[way], compare);
-    double *f = ns[0][i], *b = ns[1][i];
-    printf("  %8lld %6.0f %6.0f   %.3f %.3f\n", (long long)lengths[i], f[ROUNDS / 2], b[ROUNDS / 2],
-           f[ROUNDS / 2] / ns[0][0][ROUNDS / 2], b[ROUNDS / 2] / ns[1][0][ROUNDS / 2]);
+    for (int way = 0; way < WAYS; way++) {
+      double rounds[ROUNDS];
+      for (int round = 0; round < ROUNDS; round++) rounds[round] = ns[i][round][way];
+      qsort(rounds, ROUNDS, sizeof *rounds, compare);
+      median[i][way] = rounds[ROUNDS / 2];
+    }
+    const double *m = median[i];
+    printf("  %8lld %6.0f %6.0f   %.3f %.3f   %6.0f %6.0f\n", (long long)lengths[i], m[0], m[1], m[0] / median[0][0],
+           m[1] / median[0][1], m[2], m[3]);
   }
   n = was, heads = heads_were, kv_heads = kv_heads_were;
 }
