@@ -11,6 +11,7 @@ flymask_cuda_test(cuda_calls LABEL ci SECONDS 900)
 flymask_cuda_test(cuda_failures LABEL ci SECONDS 900)
 flymask_cuda_test(cuda_features LABEL ci SECONDS 900)
 flymask_cuda_test(cuda_sa LABEL ci)
+flymask_cuda_test(cuda_far LABEL ci)
 
 # Backward kernels have other shapes on other devices.
 foreach(arch 86 90)
