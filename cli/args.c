@@ -76,8 +76,10 @@ static void parse_rows(struct argp_state *state, const char *text) {
 }
 
 static void parse_emit(struct argp_state *state, const char *text) {
-  if (strcmp(text, "image") != 0 && strcmp(text, "ll") != 0 && strcmp(text, "asm") != 0)
-    argp_error(state, "--emit wants image, ll or asm, not '%s'", text);
+  static const char *const kinds[] = {"image", "ll", "asm", "ptx"};
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    if (strcmp(text, kinds[i]) == 0) return;
+  argp_error(state, "--emit wants image, ll, asm or ptx, not '%s'", text);
 }
 
 /* ---- positional arguments ---------------------------------------------------------------------------------------- */

@@ -11,8 +11,10 @@ static const struct argp_option options[] = {
     {"target", KEY_TARGET, "T", 0,
      "x86-64, x86-64-v3, x86-64-v4, x86-64-v4-bf16, aarch64, or a GPU: sm_80, ... (default: the best of this machine)",
      0},
-    {"emit", KEY_EMIT, "image|ll|asm", 0,
-     "What to write: the image (default), optimised LLVM IR, or assembly (PTX); of the modifier, with --score", 0},
+    {"emit", KEY_EMIT, "image|ll|asm|ptx", 0,
+     "What to write: the image (default), optimised LLVM IR, or assembly, a GPU's by the name ptx too; of the modifier, "
+     "with --score",
+     0},
     {"backward", KEY_BACKWARD, NULL, 0, "Of a GPU's kernels, the text of the backward ones; an image holds all", 0},
     {"decode", KEY_DECODE, NULL, 0, "Of a GPU's kernels, the text of those for few queries and many keys", 0},
     {"out", KEY_OUT, "F", 0, "The file to write; -: standard output", 0},
@@ -130,8 +132,9 @@ int command_build(int argc, char **argv) {
   if (!args.head_dim) usage_error(argv[0], "--head-dim D[,DV] is missing");
   if (!args.type) usage_error(argv[0], "--dtype f32|f16|bf16 is missing");
   if (!args.out) usage_error(argv[0], "-o F is missing");
-  if ((args.backward || args.decode) && (!device_target(args.target) || !args.emit))
-    usage_error(argv[0], "--%s goes with --target sm_NN and --emit ll|asm", args.decode ? "decode" : "backward");
+  bool ptx = args.emit && strcmp(args.emit, "ptx") == 0;
+  if ((args.backward || args.decode || ptx) && !device_target(args.target))
+    usage_error(argv[0], "--%s goes with --target sm_NN", ptx ? "emit ptx" : args.decode ? "decode" : "backward");
   if (args.backward && args.decode) usage_error(argv[0], "--backward and --decode exclude each other");
   sources from = {0};
   fly_error error;

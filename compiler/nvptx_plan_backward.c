@@ -16,19 +16,21 @@ static int pitch(int width) { return multiple(width, 64) * 2; } /* as tile_pitch
 enum { KEEP_FIRST = 1, KEEP_BOTH = 3 }; /* operands, as KEEP_K and KEEP_V of bwd_cuda.h */
 
 /* What most of D and DV columns take. With 99 KiB of shared memory tensor units are half as fast: what is read of it
- * does not count, and registers are left for it. */
+ * does not count, and registers are left for it. Beyond 128 columns 32 rows that pass by spill there, and leave no room
+ * for a second stage. */
 static shape keys_shape(int most, int shared_bytes, bool modified) {
   bool slow = shared_bytes < 128 << 10;
   if (most <= 64 && (modified || slow)) return (shape){1, 8, 32, 2, KEEP_BOTH, 0};
   if (most <= 64) return (shape){2, 4, 16, 2, KEEP_FIRST, 0}; /* both, or 32 rows that pass by, spill */
   if (most <= 128) return (shape){1, 8, 16, 2, modified ? 0 : slow ? KEEP_FIRST : KEEP_BOTH, 0};
-  return (shape){1, 4, 32, shared_bytes < 132 << 10 ? 1 : 2, 0, 1};
+  return (shape){1, 4, slow ? 16 : 32, 2, 0, 1};
 }
 
 static shape queries_shape(int most, int shared_bytes, bool modified) {
+  bool slow = shared_bytes < 128 << 10;
   if (most <= 64) return modified ? (shape){2, 4, 32, 2, 0, 0} : (shape){2, 4, 16, 2, KEEP_BOTH, 0};
   if (most <= 128) return (shape){1, 8, 32, 2, KEEP_BOTH, 0};
-  return (shape){1, 4, 32, shared_bytes < 132 << 10 ? 1 : 2, 0, 0};
+  return (shape){1, 4, slow ? 16 : 32, 2, 0, 0};
 }
 
 static void set(flyi_cuda_part *part, const char *name, int value) {

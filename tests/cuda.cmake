@@ -11,6 +11,7 @@ flymask_cuda_test(cuda_calls LABEL ci SECONDS 900)
 flymask_cuda_test(cuda_failures LABEL ci SECONDS 900)
 flymask_cuda_test(cuda_features LABEL ci SECONDS 900)
 flymask_cuda_test(cuda_sa LABEL ci)
+flymask_cuda_test(cuda_far LABEL ci)
 
 # Backward kernels have other shapes on other devices.
 foreach(arch 86 90)
@@ -43,7 +44,7 @@ foreach(source IN LISTS MASKS)
 endforeach()
 
 # Tokens that dK/dV's kernel reads through shared memory, whose tiles are others on other devices and above D 128.
-foreach(shape 86.64 86.128 90.128 80.192)
+foreach(shape 86.64 86.128 86.256 90.128 80.192)
   string(REPLACE . ";" shape ${shape})
   list(GET shape 0 arch)
   list(GET shape 1 dim)

@@ -130,7 +130,9 @@ START_TEST(wrong_usage_exits_with_2_and_says_what_is_wrong) {
       {"build causal --dtype f32 -o x", "--head-dim D[,DV] is missing"},
       {"build causal --head-dim 32 -o x", "--dtype f32|f16|bf16 is missing"},
       {"build causal --head-dim 32 --dtype f32", "-o F is missing"},
-      {"build causal --head-dim 32 --dtype f32 -o x --emit elf", "--emit wants image, ll or asm"},
+      {"build causal --head-dim 32 --dtype f32 -o x --emit elf", "--emit wants image, ll, asm or ptx"},
+      {"build causal --head-dim 32 --dtype f32 -o x --emit ptx", "--emit ptx goes with --target sm_NN"},
+      {"build causal --head-dim 32 --dtype f32 -o x --backward", "--backward goes with --target sm_NN"},
       {"demo causal", "unexpected argument 'causal'"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

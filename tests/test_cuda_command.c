@@ -108,6 +108,33 @@ START_TEST(run_on_a_gpu_takes_modifiers_and_sinks) {
 }
 END_TEST
 
+/* The command with these arguments behind it, and the file that it writes. */
+static char *build(const char *arguments) {
+  command_result r =
+      command_run(directory, "build causal --head-dim 16 --dtype bf16 --target sm_80 %s -o kernel.out", arguments);
+  ck_assert_msg(r.code == 0, "%s: %s", arguments, r.err);
+  command_free(&r);
+  return command_read_file(in_directory("kernel.out"));
+}
+
+START_TEST(build_for_a_gpu_writes_an_image_and_texts) {
+  static const struct {
+    const char *arguments, *words;
+  } cases[] = {{"", "FLYMASK"},
+               {"--backward", "FLYMASK"}, /* an image holds all */
+               {"--emit ptx", ".entry fly_forward("},
+               {"--emit asm", ".entry fly_forward("},
+               {"--emit ptx --backward", ".entry fly_backward_keys("},
+               {"--emit ptx --decode", ".entry fly_split("},
+               {"--emit ll --backward", "@fly_backward_keys("}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char *text = build(cases[i].arguments);
+    ck_assert_msg(strstr(text, cases[i].words) != NULL, "%s: no %s", cases[i].arguments, cases[i].words);
+    free(text);
+  }
+}
+END_TEST
+
 START_TEST(bench_on_a_gpu_gives_rates) {
   command_result r = command_run(
       directory, "bench causal %s --target cuda --lengths 130 --head-dim 64 --dtype bf16 --backward --json",
@@ -157,6 +184,7 @@ static Suite *make_suite(void) {
   tcase_add_checked_fixture(tests, make_directory, command_remove_directory);
   tcase_add_loop_test(tests, run_on_a_gpu_writes_what_the_oracle_says, 0, 3);
   tcase_add_test(tests, run_on_a_gpu_takes_modifiers_and_sinks);
+  tcase_add_test(tests, build_for_a_gpu_writes_an_image_and_texts);
   tcase_add_loop_test(tests, bench_on_a_gpu_gives_rates, 0, 2);
   tcase_add_test(tests, bench_of_one_query_on_a_gpu_gives_bandwidth);
   tcase_add_test(tests, a_machine_without_a_gpu_says_so);

@@ -95,6 +95,9 @@ START_TEST(targets_that_nothing_compiles_for_are_named) {
   refused(mask, "sm_70", FLY_BF16, "target sm_70: this build compiles for sm_80");
   refused(mask, "sm_", FLY_BF16, "target sm_: ");
   refused(mask, "sm_80x", FLY_BF16, "target sm_80x: ");
+  refused(mask, "sm_080", FLY_BF16, "target sm_080: "); /* a number that strtol takes, and no processor of LLVM's */
+  refused(mask, "sm_+80", FLY_BF16, "target sm_+80: ");
+  refused(mask, "sm_ 80", FLY_BF16, "target sm_ 80: ");
   refused(mask, "sm_8000000000000000000000", FLY_BF16, "not a target");
   refused(mask, "cuda", FLY_BF16, "names no device");
   fly_mask_release(&mask);

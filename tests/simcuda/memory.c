@@ -9,6 +9,7 @@
 
 #define RANGE_BEGIN UINT64_C(0x0a0000000000)
 enum { GRANULE_BITS = 21, GRANULES = 131072, GAP = 512 };
+enum { LARGE = 1 << 30 }; /* bytes from which on memory is not filled: pages that are not touched do not exist */
 
 static struct {
   pthread_mutex_t lock;
@@ -68,7 +69,7 @@ allocation *memory_create(uint64_t size, memory_kind kind, void *context) {
     free(a);
     return NULL;
   }
-  memset(a->host, 0xff, size);
+  if (size < LARGE) memset(a->host, 0xff, size);
   a->size = size;
   a->kind = kind;
   a->context = context;
