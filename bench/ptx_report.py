@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What limits the CUDA kernels, read off their machine code: no GPU is needed, and no figure here is a speed.
 
-usage: ptx_report.py FLYMASK [--ptxas PTXAS] [--target sm_80,...] [--dtype bf16|f32] [--score NAME] [--json FILE]
+usage: ptx_report.py FLYMASK [--ptxas PTXAS] [--target sm_80,...] [--dtype bf16|f32] [--score NAME] [--json FILE] [--check]
 
 Each kernel is compiled by `flymask build --emit asm` and assembled by ptxas. The instructions of its main loop are counted by the
 unit that executes them, along the path of a full tile and that of a partial one, and set against the rates of NVIDIA's programming
@@ -11,6 +11,8 @@ and not wgmma is what these kernels issue on sm_90: there the tensor units reach
 
 f32 has no tensor units: of each kernel the loops of multiply-adds are counted, those that sum over the channels and those that
 sum over rows, and the bound is the share of the FMA units' peak that the busiest unit leaves in the worst of them.
+
+--check: exit status 1 where a bf16 kernel for sm_80 misses what it is built to, or spills.
 """
 import argparse, collections, itertools, json, os, re, struct, subprocess, sys, tempfile
 
@@ -29,6 +31,12 @@ NAMES = {
     0x012: "LOP3", 0x189: "SHFL", 0x03E: "F2FP", 0x181: "LDG", 0x186: "STG", 0x188: "STS", 0x184: "LDS", 0x183: "LDL",
     0x187: "STL", 0x147: "BRA", 0x14D: "EXIT", 0x11D: "BAR", 0x118: "NOP",
 }  # fmt: skip
+# What the bf16 kernels for sm_80 are built to: the least bound by D, the most instructions of a partial tile by a full one's.
+LEAST = {
+    64: {"fly_forward": 1.00, "fly_backward_keys": 1.00, "fly_backward_queries": 1.00},
+    128: {"fly_forward": 1.00, "fly_backward_keys": 0.85, "fly_backward_queries": 0.85},
+}
+MOST = {"causal_window": 1.25, "stochastic": 1.45}
 FMA = {"FFMA", "FMUL", "FADD", "IMAD"}
 # Neither arithmetic nor memory: barriers, branches, uniform registers. They take an issue slot.
 OTHER = {"BRA", "EXIT", "BAR", "NOP"}
@@ -135,7 +143,7 @@ def full_and_partial(code, first, last):
     most = max((c["HMMA"], c["LDGSTS"]) for c, _ in ways)
     ways = [(c, w) for c, w in ways if (c["HMMA"], c["LDGSTS"]) == most]
     full = min(ways, key=lambda x: x[0]["all"])
-    heavy = sorted({b for _, w in ways for b in w if count(code, [b])["FSEL"] >= 16 and b not in full[1]})
+    heavy = sorted({b for _, w in ways for b in w if count(code, [b])["FSEL"] >= 8 and b not in full[1]})
     masked = [x for x in ways if heavy and heavy[0] in x[1]]
     return full[0], min(masked, key=lambda x: x[0]["all"])[0] if masked else None
 
@@ -197,6 +205,28 @@ def report(args, work, mask, dim, target, backward):
         yield row
 
 
+def misses(row):
+    """What a row misses of LEAST and MOST, in words, to their two digits."""
+    least, most = LEAST[row["dim"]][row["kernel"]], MOST[row["mask"]]
+    if any(row["spills"]):
+        yield f"spills {row['spills']} bytes"
+    if round(row["bound"], 2) < least:
+        yield f"bound {row['bound']:.2f}, not {least:.2f}"
+    if not row["partial"]:
+        yield "no partial tile found"
+    elif round(row["partial"], 2) > most:
+        yield f"a partial tile takes {row['partial']:.2f} x, not {most:.2f}"
+
+
+def check(rows):
+    wrong = [f"{r['kernel']}, D {r['dim']}, {r['mask']}: {what}" for r in rows for what in misses(r)]
+    seen = {(r["dim"], r["kernel"], r["mask"]) for r in rows}
+    for dim, mask in itertools.product(LEAST, MOST):
+        wrong += [f"{k}, D {dim}, {mask}: not read" for k in LEAST[dim] if (dim, k, mask) not in seen]
+    print(*wrong, sep="\n", file=sys.stderr)
+    return 1 if wrong else 0
+
+
 def report_f32(args, work, mask, dim, target, backward):
     cubin, used = build(args, work, mask, dim, target, backward)
     for name, code in kernels(cubin, int(target[3:])):
@@ -240,7 +270,10 @@ def main():
     p.add_argument("--dtype", default="bf16")
     p.add_argument("--score", help="a score modifier, inlined into the kernels")
     p.add_argument("--json")
+    p.add_argument("--check", action="store_true", help="of the bf16 kernels for sm_80")
     args = p.parse_args()
+    if args.check:
+        args.target, args.dims, args.masks, args.dtype, args.score = "sm_80", "64,128", ",".join(MOST), "bf16", None
     if args.dtype == "f32":
         rows = print_f32(args)
         if args.json:
@@ -264,6 +297,7 @@ def main():
                                 f" | {r['limit']}, {r['bound']:.2f} | {partial} |", flush=True)  # fmt: skip
     if args.json:
         json.dump(rows, open(args.json, "w"), indent=1)
+    return check(rows) if args.check else 0
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ static const struct argp_option options[] = {
      "x86-64, x86-64-v3, x86-64-v4, x86-64-v4-bf16, aarch64, or a GPU: sm_80, ... (default: the best of this machine)",
      0},
     {"emit", KEY_EMIT, "image|ll|asm|ptx", 0,
-     "What to write: the image (default), optimised LLVM IR, or assembly, a GPU's by the name ptx too; of the modifier, "
-     "with --score",
+     "What to write: the image (default), optimised LLVM IR, or assembly, a GPU's by the name ptx too; of the "
+     "modifier, with --score",
      0},
     {"backward", KEY_BACKWARD, NULL, 0, "Of a GPU's kernels, the text of the backward ones; an image holds all", 0},
     {"decode", KEY_DECODE, NULL, 0, "Of a GPU's kernels, the text of those for few queries and many keys", 0},

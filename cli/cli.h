@@ -227,6 +227,8 @@ uint16_t f32_to_bf16(float value);
 
 /* Whether --target names an NVIDIA GPU: cuda, sm_80, ... */
 bool device_target(const char *target);
+/* What the time of a command's one call includes. */
+const char *time_includes(const arguments *args);
 
 /* A GPU and the memory of a call on it; cuda NULL: none is wanted, calls run on the CPU. */
 enum { DEVICE_TENSORS = 12 };

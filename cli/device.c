@@ -8,6 +8,10 @@ bool device_target(const char *target) {
   return target && (strcmp(target, "cuda") == 0 || strncmp(target, "sm_", 3) == 0);
 }
 
+const char *time_includes(const arguments *args) {
+  return device_target(args->target) ? "block map and compiling included" : "block map included";
+}
+
 fly_status device_open(const arguments *args, device *d, fly_error *error) {
   *d = (device){0};
   if (!device_target(args->target)) return FLY_OK;

@@ -90,7 +90,7 @@ fly_status gradients_write(const arguments *args, const gradients *g, fly_error 
   if (status == FLY_OK) status = write_one(args->d_k, "dk", &g->d_k, error);
   if (status == FLY_OK) status = write_one(args->d_v, "dv", &g->d_v, error);
   if (status == FLY_OK) status = write_sink(args, g, error);
-  if (status == FLY_OK) report_line("time, backward", "%.3f ms, block map included", g->ms);
+  if (status == FLY_OK) report_line("time, backward", "%.3f ms, %s", g->ms, time_includes(args));
   return status;
 }
 

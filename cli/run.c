@@ -152,7 +152,7 @@ static fly_status write_outputs(const arguments *args, const npy_array *out, con
                 (long long)s[3], fly_type_name(out->type));
   if (args->lse)
     report_line("lse", "%s: [%lld, %lld, %lld] f32", args->lse, (long long)s[0], (long long)s[1], (long long)s[2]);
-  report_line("time", "%.3f ms, block map included", ms);
+  report_line("time", "%.3f ms, %s", ms, time_includes(args));
   if (gradients_wanted(args)) status = gradients_write(args, g, error);
   return status == FLY_OK ? report_end(error) : status;
 }

@@ -68,7 +68,8 @@ fly_status flyi_isa_parse_any(const char *target, flyi_isa *out, fly_error *erro
     return flyi_fail(error, FLY_ERROR_ARGUMENT, "FLYMASK_ISA is %.60s: use " NAMES, name);
   if (!target || strcmp(target, "cpu") == 0) return FLY_OK;
   if (!isa_named(target, out))
-    return flyi_fail(error, FLY_ERROR_ARGUMENT, "target %.60s: not one of " ALL_NAMES, target);
+    return flyi_fail(error, FLY_ERROR_ARGUMENT, "target %.60s: not one of " ALL_NAMES ", and no GPU's (sm_80, ...)",
+                     target);
   if (!flyi_isa_is_here(*out)) return FLY_OK;
   if (*out > best && *out <= machine_best())
     return flyi_fail(error, FLY_ERROR_UNSUPPORTED, "target %s: FLYMASK_ISA allows %s at best", target, names[best]);

@@ -72,6 +72,13 @@ if(FLYMASK_CLI)
   flymask_ptxas_test(decode bf16 sm_90 128 stochastic)
   flymask_ptxas_test(decode f32 sm_80 "32;64;112;128;192x128" causal)
 
+  # What the machine code promises: bench/ptx_report.py.
+  find_program(PYTHON3 python3)
+  if(PYTHON3)
+    flymask_ptxas_add(ptxas.report ci 900
+      ${PYTHON3} ${PROJECT_SOURCE_DIR}/bench/ptx_report.py $<TARGET_FILE:flymask> --ptxas ${PTXAS} --check)
+  endif()
+
   # ptxas.survey.TYPE.TARGET.fwd|bwd|decode: every mask of the library, at D 64 and 128.
   set(names)
   foreach(source IN LISTS MASKS)

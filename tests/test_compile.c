@@ -215,6 +215,7 @@ START_TEST(wrong_options_are_refused) {
   refused(FLY_ERROR_ARGUMENT, "source is NULL", NULL, none);
   refused(FLY_ERROR_ARGUMENT, "size", window, OPTIONS(.size = 3));
   refused(FLY_ERROR_ARGUMENT, "not one of", window, OPTIONS(.target = "x86-64-v9"));
+  refused(FLY_ERROR_ARGUMENT, "and no GPU's (sm_80, ...)", window, OPTIONS(.target = "gpu"));
   refused(FLY_ERROR_ARGUMENT, "no parameter lfet", window, OPTIONS(.bake = unknown, .bake_count = 1));
   refused(FLY_ERROR_ARGUMENT, "baked twice", window, OPTIONS(.bake = twice, .bake_count = 2));
   refused(FLY_ERROR_ARGUMENT, "give an integer", window, OPTIONS(.bake = real, .bake_count = 1));

@@ -4,7 +4,7 @@
 
 #include "cuda_setup.h"
 #include "map_case.h"
-#include "runtime/runtime.h"
+#include "runtime/cuda.h"
 
 enum { N = SETUP_N, D = SETUP_D };
 
@@ -270,6 +270,32 @@ START_TEST(output_rows_of_their_own_are_part_of_the_call) {
 }
 END_TEST
 
+/* Of one head later queries see more keys, of the other earlier ones. */
+START_TEST(rows_with_the_most_tiles_start_first) {
+  enum { ROWS = 9, TILE = 64, HEADS = 2 };
+  static const fly_order orders[] = {FLY_BY_QUERY, FLY_BY_KEY};
+  fly_geometry g = map_square(1, HEADS, ROWS * TILE);
+  fly_bound *bound = map_bind("bool mask(int b, int h, int q, int kv) { return h ? kv >= q : kv <= q; }", NULL, 0);
+  fly_map *map = map_build(bound, &g, TILE);
+  flyi_cuda_launch l = {.cuda = s->cuda, .map = map};
+  fly_error error;
+  bool pushed;
+  ck_fly_ok(fly_map_transpose(map, &error), error);
+  ck_fly_ok(flyi_cuda_enter(s->cuda, &pushed, &error), error);
+  for (int k = 0; k < 2; k++) {
+    flyi_cuda_map there;
+    int32_t rows[HEADS][ROWS];
+    ck_fly_ok(flyi_cuda_put_map(&l, orders[k], TILE, TILE, &there, &error), error);
+    ck_fly_ok(fly_cuda_read(s->cuda, rows, (void *)(uintptr_t)there.order, sizeof rows, NULL, &error), error);
+    for (int h = 0; h < HEADS; h++)
+      for (int i = 0; i < ROWS; i++) ck_assert_int_eq(rows[h][i], h == k ? ROWS - 1 - i : i);
+  }
+  flyi_cuda_leave(s->cuda, pushed);
+  fly_map_release(&map);
+  fly_bound_release(&bound);
+}
+END_TEST
+
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 static void late_streams(void) {
@@ -386,6 +412,7 @@ static Suite *make_suite(void) {
   tcase_add_test(copies, maps_and_buffers_are_copied_once_and_freed_with_their_objects);
   tcase_add_test(copies, objects_outlive_a_handle_and_work_with_the_next);
   tcase_add_test(copies, output_rows_of_their_own_are_part_of_the_call);
+  tcase_add_test(copies, rows_with_the_most_tiles_start_first);
   tcase_add_loop_test(copies, a_call_waits_for_nothing, 0, 4);
   tcase_add_test(copies, a_second_stream_waits_for_copies_made_on_the_first);
   tcase_add_test(copies, threads_share_kernel_map_and_handle);
