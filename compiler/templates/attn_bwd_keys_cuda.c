@@ -32,11 +32,16 @@ struct block {
   i32 aligned;
 };
 
-/* The block's place, asked for again where it is needed: it takes no registers in between. */
-INL struct place place_again(call_t call) { return place_of(call, (u32)renewed((i32)block_index()), OUTER, bwd_inner); }
-
-/* The same for a head, unless so much is kept that what is worked out has no registers itself. */
+/* A head, worked out again, unless so much is kept that what is worked out has no registers itself. */
 INL i32 head_again(i32 h) { return bwd_keep == (KEEP_K | KEEP_V) ? h : renewed(h); }
+
+/* The block's place, asked for again where it is needed: it takes no registers in between. How many heads there are is
+ * the same for all blocks, and kept; not where 16 keys a warp and K alone take what there is. */
+INL struct place place_again(call_t call) {
+  const u32 index = (u32)renewed((i32)block_index());
+  const i32 heads = (i32)args_of(call)->heads;
+  return place_of(call, index, bwd_blocks == 1 && bwd_keep == KEEP_K ? renewed(heads) : heads, OUTER, bwd_inner);
+}
 
 /* ---- copies ------------------------------------------------------------------------------------------------------ */
 
@@ -317,7 +322,7 @@ INL void store(call_t call, const struct place *p, i32 which, const struct gradi
 /* ---- entries ----------------------------------------------------------------------------------------------------- */
 
 INL void backward_keys(call_t call, i32 aligned) {
-  struct place p = place_of(call, block_index(), OUTER, bwd_inner);
+  struct place p = place_of(call, block_index(), (i32)args_of(call)->heads, OUTER, bwd_inner);
   if (p.first >= p.keys.length) return;
   struct block x;
   struct gradients g;

@@ -71,7 +71,7 @@ INL void store(call_t call, const struct place *p, const struct gradients *g) {
 }
 
 INL void backward_keys(call_t call, i32 aligned) {
-  const struct place p = place_of(call, block_index(), F32_OUTER, F32_INNER);
+  const struct place p = place_of(call, block_index(), (i32)args_of(call)->heads, F32_OUTER, F32_INNER);
   const struct f32_shared at = f32_shared_of();
   struct gradients g;
   if (p.first >= p.keys.length) return;

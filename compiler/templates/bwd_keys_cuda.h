@@ -12,9 +12,9 @@ struct place {
   i32 map_row, tiles; /* tiles: of queries */
 };
 
-/* Of block `index`, with so many keys, and tiles of so many queries. */
-INL struct place place_of(call_t call, u32 index, i32 outer, i32 inner) {
-  const i32 pairs = (i32)args_of(call)->heads / call->walk;
+/* Of block `index` of a call with so many query heads, with so many keys, and tiles of so many queries. */
+INL struct place place_of(call_t call, u32 index, i32 heads, i32 outer, i32 inner) {
+  const i32 pairs = heads / call->walk;
   const struct work w = work_of(call, &call->by_key, pairs, index);
   struct place p = {.b = w.b, .h = w.h * call->walk, .first = w.tile * outer, .map_row = w.map_row};
   p.pair = w.b * pairs + w.h;
