@@ -243,19 +243,26 @@ INL u32 pass_at(struct share s, u32 to, i32 i) {
   return (to ^ flip) + (u32)(i * share_rows(s) * tile_pitch(s.width));
 }
 
-/* Copies rows first .. first + rows - 1 of the call, of which those below `length` exist, the others become zeros. */
+/* Pass i of a tile: this thread's chunk, if it has one. */
+INL void copy_pass(struct share s, u32 to, struct source from, i32 dealt, i32 i, i32 left, i32 aligned) {
+  const i32 row = of_lane(dealt, i * (32 / share_lanes(s)) + (thread_index() & 31) / share_lanes(s));
+  const i32 size = i * share_rows(s) < left ? share_bytes(s) : 0;
+  if (share_lanes(s) * 8 > s.width && share_chunk(s) * 8 >= s.width) return;
+  if (aligned)
+    copy16(pass_at(s, to, i), row_address(from.column, from.pitch, row), (u32)size);
+  else
+    copy_elements(pass_at(s, to, i), row_address(from.column, from.pitch, row), size);
+}
+
+/* Copies rows first .. first + rows - 1 of the call, of which those below `length` exist, the others become zeros. Of
+ * wide rows that are not aligned, a few passes at a time: loads of more would need registers that sums have. */
 INL void copy_tile(struct share s, u32 to, struct source from, i32 dealt, i32 first, i32 rows, i32 length,
                    i32 aligned) {
-  i32 left = length - first - share_row(s), bytes = share_bytes(s);
-  UNROLL for (i32 i = 0; i < rows / share_rows(s); i++) {
-    i32 row = of_lane(dealt, i * (32 / share_lanes(s)) + (thread_index() & 31) / share_lanes(s));
-    i32 size = i * share_rows(s) < left ? bytes : 0;
-    if (share_lanes(s) * 8 > s.width && share_chunk(s) * 8 >= s.width) continue; /* no chunk for this thread */
-    if (aligned)
-      copy16(pass_at(s, to, i), row_address(from.column, from.pitch, row), (u32)size);
-    else
-      copy_elements(pass_at(s, to, i), row_address(from.column, from.pitch, row), size);
-  }
+  const i32 left = length - first - share_row(s), passes = rows / share_rows(s);
+  const i32 together = aligned || s.width <= 128 ? passes : 4;
+  ROLLED for (i32 i = 0; i < passes; i += together)
+      UNROLL for (i32 j = 0; j < together; j++) if (i + j < passes)
+          copy_pass(s, to, from, dealt, i + j, left, aligned);
 }
 
 /* ---- the mask ---------------------------------------------------------------------------------------------------- */
