@@ -324,7 +324,8 @@ static void free_call(fly_attention *c) {
   for (int i = 0; i < 9; i++) free(all[i]->data);
 }
 
-/* The rows that a call reads and writes, moved without attention: the least that their places in memory cost it. */
+/* The rows that a call reads and writes, moved by a plain loop without attention: what their places in memory cost
+ * alone. Not the least: the loop writes through the cache, and kernels past it. */
 typedef struct moves {
   const int32_t *rows;
   const fly_tensor *from[5], *to[3];

@@ -223,7 +223,8 @@ def check(rows):
     seen = {(r["dim"], r["kernel"], r["mask"]) for r in rows}
     for dim, mask in itertools.product(LEAST, MOST):
         wrong += [f"{k}, D {dim}, {mask}: not read" for k in LEAST[dim] if (dim, k, mask) not in seen]
-    print(*wrong, sep="\n", file=sys.stderr)
+    for line in wrong:
+        print(line, file=sys.stderr)
     return 1 if wrong else 0
 
 
