@@ -32,7 +32,8 @@ bool flyi_call_knows(const flyi_call *call, const fly_row_map *map);
 /* Types, shapes and strides of one tensor: shape[3] must be dim. `written`: no two elements may share memory. */
 fly_status flyi_tensor_check(const char *name, const fly_tensor *tensor, fly_type type, int64_t dim, bool written,
                              fly_error *error);
-/* Whether two tensors may share a byte. Exact for tensors that interleave with common strides. */
+/* Whether two tensors may share a byte. Exact where they are parts of one array, as of [batch, token, q k v, head, dim]
+ * in any order of these. */
 bool flyi_tensors_overlap(const fly_tensor *a, const fly_tensor *b);
 
 /* ---- what both directions use (call.c) --------------------------------------------------------------------------- */

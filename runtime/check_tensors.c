@@ -91,18 +91,29 @@ static int64_t gcd(int64_t a, int64_t b) {
   return a;
 }
 
-/* Rows begin at base modulo the common divisor of all strides: where the two rows' places on that circle are apart,
- * no bytes meet, as with Q and out in one array of [token][q, k, v, out]. */
-static bool rows_apart(const fly_tensor *a, const fly_tensor *b) {
+/* Pieces begin at base modulo the common divisor of all strides between them: where the two tensors' places on that
+ * circle are apart, no bytes meet. A piece is a row, with those of the dimensions `inside`. */
+static bool pieces_apart(const fly_tensor *a, const fly_tensor *b, unsigned inside) {
   int64_t size_a = (int64_t)fly_type_size(a->type), size_b = (int64_t)fly_type_size(b->type), circle = 0;
+  int64_t piece_a = a->shape[3] * size_a, piece_b = b->shape[3] * size_b;
   for (int i = 0; i < 3; i++) {
-    if (a->shape[i] > 1) circle = gcd(circle, a->stride[i] * size_a);
-    if (b->shape[i] > 1) circle = gcd(circle, b->stride[i] * size_b);
+    int64_t step_a = a->shape[i] > 1 ? a->stride[i] * size_a : 0, step_b = b->shape[i] > 1 ? b->stride[i] * size_b : 0;
+    if (inside >> i & 1)
+      piece_a += (a->shape[i] - 1) * step_a, piece_b += (b->shape[i] - 1) * step_b;
+    else
+      circle = gcd(gcd(circle, step_a), step_b);
   }
   if (circle == 0) return false;
   int64_t from_a = (int64_t)((uintptr_t)b->data - (uintptr_t)a->data) % circle;
   if (from_a < 0) from_a += circle;
-  return from_a >= a->shape[3] * size_a && circle - from_a >= b->shape[3] * size_b;
+  return from_a >= piece_a && circle - from_a >= piece_b;
+}
+
+/* As with Q and out in one array of [token][q, k, v, out], or with several heads of each. */
+static bool interleave(const fly_tensor *a, const fly_tensor *b) {
+  for (unsigned inside = 0; inside < 7; inside++)
+    if (pieces_apart(a, b, inside)) return true;
+  return false;
 }
 
 bool flyi_tensors_overlap(const fly_tensor *a, const fly_tensor *b) {
@@ -111,5 +122,5 @@ bool flyi_tensors_overlap(const fly_tensor *a, const fly_tensor *b) {
   if (!extent(a, &elements_a) || !extent(b, &elements_b)) return false;
   uintptr_t start_a = (uintptr_t)a->data, end_a = start_a + elements_a * fly_type_size(a->type);
   uintptr_t start_b = (uintptr_t)b->data, end_b = start_b + elements_b * fly_type_size(b->type);
-  return start_a < end_b && start_b < end_a && !rows_apart(a, b);
+  return start_a < end_b && start_b < end_a && !interleave(a, b);
 }

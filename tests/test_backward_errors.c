@@ -208,6 +208,73 @@ START_TEST(failed_allocations_are_reported) {
 }
 END_TEST
 
+/* ---- tensors that share memory, against every byte --------------------------------------------------------------- */
+
+enum { BYTES = 4096 };
+
+static void mark(const fly_tensor *t, char *bytes) {
+  memset(bytes, 0, BYTES);
+  for (int64_t b = 0; b < t->shape[0]; b++)
+    for (int64_t h = 0; h < t->shape[1]; h++)
+      for (int64_t r = 0; r < t->shape[2]; r++)
+        memset(bytes + ((char *)t->data - room) + 4 * (b * t->stride[0] + h * t->stride[1] + r * t->stride[2]), 1,
+               4 * (size_t)t->shape[3]);
+}
+
+static bool share(const fly_tensor *a, const fly_tensor *b) {
+  char of_a[BYTES], of_b[BYTES];
+  mark(a, of_a), mark(b, of_b);
+  for (int i = 0; i < BYTES; i++)
+    if (of_a[i] && of_b[i]) return true;
+  return false;
+}
+
+static fly_tensor any_tensor(test_random *random) {
+  fly_tensor t = {.type = FLY_F32, .data = room + 4 * test_range(random, 0, 199), .stride = {0, 0, 0, 1}};
+  for (int i = 0; i < 4; i++) t.shape[i] = test_range(random, 1, 3);
+  for (int i = 0; i < 3; i++)
+    t.stride[i] = test_range(random, 0, 1) ? 4 * test_range(random, 0, 19) : test_range(random, 0, 79);
+  return t;
+}
+
+START_TEST(sharing_is_never_overlooked) {
+  test_random random = {1};
+  int sharing = 0, apart = 0;
+  for (int i = 0; i < 200000; i++) {
+    fly_tensor a = any_tensor(&random), b = any_tensor(&random);
+    bool both = share(&a, &b), found = flyi_tensors_overlap(&a, &b);
+    ck_assert_msg(found || !both, "case %d", i);
+    sharing += both, apart += !found;
+  }
+  ck_assert_int_gt(sharing, 1000);
+  ck_assert_int_gt(apart, 1000);
+}
+END_TEST
+
+/* Heads [first, first + heads) of the rows of one array, whose dimensions batch, rows and heads nest in that order. */
+static fly_tensor part_of_array(const int *order, const int64_t *sizes, int64_t first, int64_t heads) {
+  int64_t stride[3], step = 4;
+  for (int i = 2; i >= 0; i--) stride[order[i]] = step, step *= sizes[order[i]];
+  return (fly_tensor){.type = FLY_F32,
+                      .data = room + 4 * first * stride[1],
+                      .shape = {sizes[0], heads, sizes[2], 4},
+                      .stride = {stride[0], stride[1], stride[2], 1}};
+}
+
+START_TEST(parts_of_one_array_do_not_share_memory) {
+  static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+  const int64_t sizes[3] = {2, 6, 5}; /* batch, all heads: 3 of q, 1 of k, 2 of v; rows */
+  for (int i = 0; i < 6; i++) {
+    fly_tensor q = part_of_array(orders[i], sizes, 0, 3), k = part_of_array(orders[i], sizes, 3, 1);
+    fly_tensor v = part_of_array(orders[i], sizes, 4, 2);
+    ck_assert(!flyi_tensors_overlap(&q, &k) && !flyi_tensors_overlap(&k, &v) && !flyi_tensors_overlap(&v, &q));
+    k.data = (char *)k.data - 4;
+    ck_assert(flyi_tensors_overlap(&q, &k));
+    ck_assert(!flyi_tensors_overlap(&k, &v));
+  }
+}
+END_TEST
+
 static Suite *suite(void) {
   Suite *suite = suite_create("backward_errors");
   TCase *tests = tcase_create("errors");
@@ -218,6 +285,8 @@ static Suite *suite(void) {
   tcase_add_test(tests, a_workspace_of_the_size_asked_for_is_enough);
   tcase_add_test(tests, the_workspace_grows_with_the_length_alone);
   tcase_add_test(tests, failed_allocations_are_reported);
+  tcase_add_test(tests, sharing_is_never_overlooked);
+  tcase_add_test(tests, parts_of_one_array_do_not_share_memory);
   suite_add_tcase(suite, tests);
   return suite;
 }

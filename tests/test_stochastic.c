@@ -244,6 +244,64 @@ START_TEST(one_call_has_the_bits_of_three_steps) {
 }
 END_TEST
 
+/* Heads [first, first + heads) of rows that hold several tensors side by side. */
+static fly_tensor heads_of(const fly_tensor *all, int64_t first, int64_t heads, int64_t dim) {
+  fly_tensor t = *all;
+  t.data = (char *)all->data + first * dim * (int64_t)fly_type_size(all->type);
+  t.shape[1] = heads, t.shape[3] = dim, t.stride[1] = dim;
+  return t;
+}
+
+static void copy_rows(const fly_tensor *to, const fly_tensor *from) {
+  for (int64_t i = 0; i < from->shape[0] * from->shape[1] * from->shape[2]; i++) {
+    int64_t b = i / (from->shape[1] * from->shape[2]), h = i / from->shape[2] % from->shape[1], r = i % from->shape[2];
+    for (int64_t d = 0; d < from->shape[3]; d++) oracle_set(to, b, h, r, d, oracle_get(from, b, h, r, d));
+  }
+}
+
+static void expect_same(const fly_tensor *got, const fly_tensor *want, const char *what) {
+  fly_tensor dense = scene_like(want, -1);
+  copy_rows(&dense, got);
+  ck_assert_msg(scene_equal(&dense, want), "%s differs", what);
+  scene_free(&dense);
+}
+
+/* As a fused projection leaves them: q, k and v of a token in one row, and their gradients likewise. */
+START_TEST(tokens_may_have_q_k_and_v_side_by_side) {
+  static const shape shapes[] = {{FLY_F32, 64, 64, 2, 2, 1, 700}, {FLY_BF16, 32, 32, 1, 4, 4, 321}};
+  fly_mask *mask = scene_mask("stochastic");
+  for (int i = 0; i < 2; i++) {
+    fly_attention c;
+    fly_sa *sa;
+    fly_error error;
+    const shape *s = &shapes[i];
+    fly_sa_desc d = desc_of(_i, s);
+    make_call(s, mask, &c);
+    ck_fly_ok(fly_sa_create(mask, &d, &sa, &error), error);
+    ck_fly_ok(fly_sa_apply(sa, &c, &error), error);
+    run_both(&c);
+    fly_tensor all = scene_tensor(s->type, s->batch, 1, s->n, (s->heads + 2 * s->kv_heads) * s->dim, -1);
+    fly_tensor d_all = scene_like(&all, -1);
+    fly_attention packed = c;
+    packed.q = heads_of(&all, 0, s->heads, s->dim), packed.d_q = heads_of(&d_all, 0, s->heads, s->dim);
+    packed.k = heads_of(&all, s->heads, s->kv_heads, s->dim);
+    packed.d_k = heads_of(&d_all, s->heads, s->kv_heads, s->dim);
+    packed.v = heads_of(&all, s->heads + s->kv_heads, s->kv_heads, s->dim);
+    packed.d_v = heads_of(&d_all, s->heads + s->kv_heads, s->kv_heads, s->dim);
+    packed.out = scene_like(&c.out, -1), packed.lse = scene_like(&c.lse, -1);
+    copy_rows(&packed.q, &c.q), copy_rows(&packed.k, &c.k), copy_rows(&packed.v, &c.v);
+    run_both(&packed);
+    expect_same(&packed.out, &c.out, "out"), expect_same(&packed.lse, &c.lse, "lse");
+    expect_same(&packed.d_q, &c.d_q, "d_q");
+    expect_same(&packed.d_k, &c.d_k, "d_k"), expect_same(&packed.d_v, &c.d_v, "d_v");
+    scene_free(&all), scene_free(&d_all), scene_free(&packed.out), scene_free(&packed.lse);
+    fly_sa_release(&sa);
+    free_call(&c);
+  }
+  fly_mask_release(&mask);
+}
+END_TEST
+
 START_TEST(the_ring_closes_over_the_ends) {
   static const shape s = {FLY_F32, 16, 16, 2, 2, 1, 140};
   fly_mask *mask = scene_mask("stochastic_ring");
@@ -510,6 +568,7 @@ static Suite *suite(void) {
   TCase *tests = tcase_create("stochastic");
   tcase_add_loop_test(tests, attention_is_dense_attention_over_documented_positions, 0, WINDOWS);
   tcase_add_loop_test(tests, one_call_has_the_bits_of_three_steps, 0, WINDOWS);
+  tcase_add_loop_test(tests, tokens_may_have_q_k_and_v_side_by_side, 0, WINDOWS);
   tcase_add_loop_test(tests, the_ring_closes_over_the_ends, 0, WINDOWS);
   tcase_add_loop_test(tests, documents_are_permuted_within_themselves, 0, WINDOWS);
   tcase_add_test(tests, no_token_leaks_to_another_document);
