@@ -101,6 +101,15 @@ INLINE void plan_ahead(ahead *a, const flyi_forward_cpu *c, int64_t blocks, int 
   a->wait = steps - 2 * groups - all / a->each;
 }
 
+/* Whether the block behind this one, which is still to be packed, is asked for with it: not if it comes with those
+ * ahead. Nor by the last block of a launch, where a map has rows all over memory: the launch that packs them asks for
+ * them again, and twice they would hold up the products twice. */
+INLINE bool asks_for_next(const ahead *a, const flyi_pack_cpu *p, int64_t block, bool last) {
+  int64_t next = block + 1;
+  if ((p->rows && last) || next * BLOCK >= p->len_kv || !is_unpacked(p, next)) return false;
+  return next < a->first || next >= a->last;
+}
+
 INLINE void fetch_ahead(ahead *a) {
   ahead_list *l = a->keys.row < a->keys.rows ? &a->keys : &a->queries;
   if (l->row == l->rows || (l == &a->queries && a->wait-- > 0)) return;

@@ -411,17 +411,17 @@ SEPARATE void scored_block(const flyi_forward_cpu *c, work *w, shape s, tile t, 
     scored_rows(c, w, &s, &t, r0, r0 - first_row, min(BATCH, last_row - r0), key0, whole);
 }
 
-/* All queries against one block of keys, the nth of the call. */
-INLINE void run_block(const flyi_forward_cpu *c, work *w, const shape *s, int64_t block, bool full, int64_t nth) {
+/* All queries against one block of keys, the nth of the call; last: there are no more. */
+INLINE void run_block(const flyi_forward_cpu *c, work *w, const shape *s, int64_t block, bool last, bool full,
+                      int64_t nth) {
   const flyi_pack_cpu *p = c->keys;
   int64_t key0 = block * BLOCK, keys = p->len_kv - key0, place = place_of(p, block);
   uint8_t state = packed_state(p, block);
-  bool raw = keys > BLOCK && is_unpacked(p, block + 1) && (block + 1 < w->ahead.first || block + 1 >= w->ahead.last);
   tile t = {.k = (const word *)p->packed_k + place * BLOCK * s->depth,
             .v = (const word *)c->v + (p->packed_v ? place : block) * BLOCK * c->v_stride,
             .v_stride = PAIR * c->v_stride,
             .special = state == FLYI_SPECIAL,
-            .raw = raw ? p : NULL,
+            .raw = asks_for_next(&w->ahead, p, block, last) ? p : NULL,
             .opening = nth == 0 ? c : NULL,
             .beside = nth > 0 && nth <= c->beside_count ? c->beside + nth - 1 : NULL};
   if (keys > BLOCK) t.next = rows_of(p, block + 1);
@@ -431,16 +431,16 @@ INLINE void run_block(const flyi_forward_cpu *c, work *w, const shape *s, int64_
   }
   uint64_t there = keys >= BLOCK ? ~0ull : (1ull << keys) - 1;
   for (int row = 0; row < c->count; row += BLOCK) {
-    int last = min(row + BLOCK, c->count);
+    int end = min(row + BLOCK, c->count);
     if (full)
       memset(w->bits, 0xff, sizeof w->bits);
     else
       c->tile(c->args, c->b, c->h, c->q0 + row, (int32_t)key0, w->bits);
-    for (int r = 0; r < BLOCK; r++) w->bits[r] &= row + r < last ? there : 0;
+    for (int r = 0; r < BLOCK; r++) w->bits[r] &= row + r < end ? there : 0;
     if (s->scored)
-      scored_block(c, w, *s, t, row, last, (int)key0, full && keys >= BLOCK);
+      scored_block(c, w, *s, t, row, end, (int)key0, full && keys >= BLOCK);
     else
-      partial_block(w, *s, t, row, last);
+      partial_block(w, *s, t, row, end);
   }
 }
 
@@ -477,7 +477,8 @@ static void forward(const flyi_forward_cpu *c) {
     fly_run run = c->runs[i];
     int64_t first = (int64_t)run.first * c->run_blocks, last = first + (int64_t)run.count * c->run_blocks;
     if (last > blocks) last = blocks;
-    for (int64_t block = first; block < last; block++) run_block(c, w, &s, block, run.kind == FLY_FULL, nth++);
+    for (int64_t block = first; block < last; block++)
+      run_block(c, w, &s, block, i + 1 == c->run_count && block + 1 == last, run.kind == FLY_FULL, nth++);
   }
   switch (c->out_type) {
   case FLY_F32:
