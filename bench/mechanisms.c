@@ -67,6 +67,25 @@ static fly_attention base_call(void) {
   return c;
 }
 
+/* Columns [first, first + d) of rows. */
+static fly_tensor columns(const fly_tensor *rows, int64_t first, int64_t d) {
+  fly_tensor t = *rows;
+  t.data = (float *)rows->data + first;
+  t.shape[3] = d;
+  return t;
+}
+
+/* One head whose q, k and v are side by side in a token's row, as a fused projection leaves them, and their gradients
+ * likewise. */
+static fly_attention packed_call(void) {
+  fly_attention c = {FLY_INIT(fly_attention), .threads = threads};
+  fly_tensor qkv = tensor(1, 3 * dim), d_qkv = tensor(1, 3 * dim);
+  c.q = columns(&qkv, 0, dim), c.k = columns(&qkv, dim, dim), c.v = columns(&qkv, 2 * dim, dim);
+  c.d_q = columns(&d_qkv, 0, dim), c.d_k = columns(&d_qkv, dim, dim), c.d_v = columns(&d_qkv, 2 * dim, dim);
+  c.out = tensor(1, dim), c.lse = tensor(1, 1), c.d_out = tensor(1, dim);
+  return c;
+}
+
 static fly_attention window_call(const fly_attention *base, int left, int right) {
   fly_attention c = *base;
   fly_mask *mask = mask_of("sliding_window");
@@ -319,9 +338,9 @@ static void bench_moba(void) {
   printf("  MoBA / window %.3f\n", b[1].median / b[0].median);
 }
 
-static void free_call(fly_attention *c) {
-  fly_tensor *all[] = {&c->q, &c->k, &c->v, &c->out, &c->lse, &c->d_out, &c->d_q, &c->d_k, &c->d_v};
-  for (int i = 0; i < 9; i++) free(all[i]->data);
+static void free_call(fly_attention *c, bool packed) {
+  fly_tensor *all[] = {&c->q, &c->out, &c->lse, &c->d_out, &c->d_q, &c->k, &c->v, &c->d_k, &c->d_v};
+  for (int i = 0; i < (packed ? 5 : 9); i++) free(all[i]->data);
 }
 
 /* The rows that a call reads and writes, moved by a plain loop without attention: what their places in memory cost
@@ -354,9 +373,9 @@ static void move_alone(void *context) {
 enum { WAYS = 4 }; /* SA forward and backward, and their rows alone */
 
 /* Nanoseconds a token of SA, one head. */
-static void time_length(int64_t tokens, double ns[WAYS]) {
+static void time_length(int64_t tokens, bool packed, double ns[WAYS]) {
   n = tokens;
-  fly_attention base = base_call(), sa = sa_call(&base, 128, 128, FLY_SA_BY_TOKEN);
+  fly_attention base = packed ? packed_call() : base_call(), sa = sa_call(&base, 128, 128, FLY_SA_BY_TOKEN);
   const int32_t *rows = sa.geometry.q_rows.rows;
   moves ahead = {rows, {&sa.q, &sa.k, &sa.v}, {&sa.out}};
   moves back = {rows, {&sa.q, &sa.k, &sa.v, &sa.out, &sa.d_out}, {&sa.d_q, &sa.d_k, &sa.d_v}};
@@ -374,18 +393,18 @@ static void time_length(int64_t tokens, double ns[WAYS]) {
   const contender *timed[WAYS] = {&all[0], &all[1], &alone[0], &alone[1]};
   for (int way = 0; way < WAYS; way++) ns[way] = timed[way]->median * 1e6 / (double)n;
   free(sa.workspace);
-  free_call(&base);
+  free_call(&base, packed);
 }
 
 /* Growing lengths, all of them in turn and several times: between the first and the last a machine's pace may drift. */
-static void bench_linear(void) {
+static void time_lengths(bool packed) {
   static const int64_t lengths[] = {8192, 32768, 131072, 524288, 1048576};
   enum { LENGTHS = sizeof lengths / sizeof *lengths, ROUNDS = 5 };
   double ns[LENGTHS][ROUNDS][WAYS], median[LENGTHS][WAYS];
   int64_t was = n, heads_were = heads, kv_heads_were = kv_heads;
   heads = kv_heads = 1;
   for (int round = 0; round < ROUNDS; round++)
-    for (int i = 0; i < LENGTHS; i++) time_length(lengths[i], ns[i][round]);
+    for (int i = 0; i < LENGTHS; i++) time_length(lengths[i], packed, ns[i][round]);
   printf("  medians of %d rounds, ns a token: forward, backward; by those at %lld tokens; their rows alone\n", ROUNDS,
          (long long)lengths[0]);
   for (int i = 0; i < LENGTHS; i++) {
@@ -400,6 +419,13 @@ static void bench_linear(void) {
            m[1] / median[0][1], m[2], m[3]);
   }
   n = was, heads = heads_were, kv_heads = kv_heads_were;
+}
+
+static void bench_linear(void) {
+  printf("  q, k, v in tensors of their own\n");
+  time_lengths(false);
+  printf("  q, k, v of a token side by side\n");
+  time_lengths(true);
 }
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
