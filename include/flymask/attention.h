@@ -32,7 +32,8 @@ FLY_API fly_score *fly_kernel_score(const fly_kernel *kernel); /* borrowed; NULL
 
 /* ---- 8. Attention ------------------------------------------------------------------------------------------------ */
 
-/* [batch, heads, sequence, dimension]; strides in elements, the last one must be 1. Strides of 0 broadcast inputs. */
+/* [batch, heads, sequence, dimension]; strides in elements, the last one must be 1. Strides of 0 broadcast inputs.
+ * Tensors may be parts of one array, as a projection leaves them: [batch, sequence, heads of q, k and v, dimension]. */
 typedef struct fly_tensor {
   void *data;
   fly_type type;
