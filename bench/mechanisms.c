@@ -338,6 +338,7 @@ static void bench_moba(void) {
   printf("  MoBA / window %.3f\n", b[1].median / b[0].median);
 }
 
+/* packed: k, v, d_k and d_v are parts of q's and d_q's arrays. */
 static void free_call(fly_attention *c, bool packed) {
   fly_tensor *all[] = {&c->q, &c->out, &c->lse, &c->d_out, &c->d_q, &c->k, &c->v, &c->d_k, &c->d_v};
   for (int i = 0; i < (packed ? 5 : 9); i++) free(all[i]->data);
